@@ -14,7 +14,7 @@ const DefaultConnectTimeout = 10 * time.Second
 type Config struct {
 	Backend Backend
 	Mutex   string
-	Terms   Terms
+	Terms   Terms // the defaults if zero
 	// Wait is how long to wait for the mutex: Forever, or 0 to try once (which
 	// still waits out a promise to a waiter, two seconds at most).
 	Wait time.Duration

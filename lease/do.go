@@ -1,6 +1,12 @@
 package lease
 
-import "context"
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+)
 
 // Do contends for the mutex, does the work while it is held, and releases it.
 //
@@ -10,5 +16,255 @@ import "context"
 // it; ErrTerms if the backend grants a lease in which the terms do not fit; the
 // cause of ctx if that ended while it waited.
 func Do(ctx context.Context, cfg Config, work Work) error {
-	panic("under construction")
+	if err := CheckName(cfg.Mutex); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if cfg.Terms.TTL == 0 {
+		cfg.Terms, _ = NewTerms(Unset, Unset, Unset)
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = BootClock{}
+	}
+	if cfg.Info.Host == "" {
+		cfg.Info.Host = Host()
+	}
+	if cfg.Info.PID == 0 {
+		cfg.Info.PID = os.Getpid()
+	}
+	if cfg.Info.Since.IsZero() {
+		cfg.Info.Since = cfg.Clock.Wall().Truncate(time.Millisecond)
+	}
+	newID := func() string { return NewID(cfg.IDForm) }
+	l := &loop{
+		cfg: cfg, work: work,
+		machine: newMachine(cfg, newID, rand.Float64),
+		inputs:  make(chan input),
+		closed:  make(chan struct{}),
+		calls:   map[int]context.CancelFunc{},
+		events:  newTeller(cfg.Observe),
+	}
+	return l.run(ctx)
+}
+
+// loop gives the machine what happens and does what it says. It is the only
+// goroutine that touches the machine; calls, the doorbell and the work have one
+// each, which ends before run does.
+type loop struct {
+	cfg     Config
+	work    Work
+	machine *machine
+	inputs  chan input
+	closed  chan struct{} // no more inputs are taken
+	wg      sync.WaitGroup
+	calls   map[int]context.CancelFunc
+	events  *teller
+
+	session  Session
+	bellStop context.CancelFunc
+	holder   *Holder
+	workStop context.CancelCauseFunc
+	ended    bool
+	err      error
+}
+
+func (l *loop) run(ctx context.Context) error {
+	clock := l.cfg.Clock
+	l.perform(ctx, l.machine.start(clock.Now()))
+	done := ctx.Done()
+	for !l.ended {
+		wake, free := l.timer()
+		in := input{kind: inTimer}
+		select {
+		case in = <-l.inputs:
+		case <-done:
+			in, done = input{kind: inGiveUp, err: context.Cause(ctx)}, nil
+		case <-wake:
+		}
+		free()
+		if in.kind == inAnswered {
+			l.endCall(in.seq)
+		}
+		l.perform(ctx, l.machine.step(clock.Now(), in))
+	}
+	close(l.closed)
+	l.closeSession()
+	l.wg.Wait()
+	l.events.close()
+	return l.err
+}
+
+func (l *loop) timer() (<-chan struct{}, func()) {
+	if l.machine.planned == 0 {
+		return nil, func() {}
+	}
+	return l.cfg.Clock.At(l.machine.planned)
+}
+
+// tell brings an input to the loop, unless that is over.
+func (l *loop) tell(in input) {
+	select {
+	case l.inputs <- in:
+	case <-l.closed:
+	}
+}
+
+func (l *loop) perform(ctx context.Context, todo []action) {
+	for _, a := range todo {
+		switch a.kind {
+		case actOpen:
+			l.closeSession()
+			l.session = l.cfg.Backend.Session(l.cfg.Mutex, Contender{ID: a.id, Info: l.cfg.Info})
+		case actCall:
+			l.call(ctx, a)
+		case actAbandon:
+			l.endCall(a.seq)
+		case actListen:
+			l.listen(ctx, a.seq)
+		case actStart:
+			l.startWork(ctx, a)
+		case actExtend:
+			l.holder.extend(a.deadlines)
+		case actStop:
+			l.workStop(a.err)
+		case actEmit:
+			a.event.Time = l.cfg.Clock.Wall()
+			l.events.tell(a.event)
+		case actEnd:
+			l.ended, l.err = true, a.err
+		}
+	}
+}
+
+// call makes one attempt. Its context carries the values of the caller's but
+// not its end: when that ends, the machine decides what is still to be done.
+func (l *loop) call(ctx context.Context, a action) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l.calls[a.seq] = cancel
+	s := l.session
+	l.wg.Go(func() {
+		defer cancel()
+		in := input{kind: inAnswered, seq: a.seq}
+		switch a.op {
+		case opTry:
+			in.answer, in.err = s.Try(ctx, a.try)
+		case opRenew:
+			in.answer, in.err = s.Renew(ctx, a.renew)
+		case opRelease:
+			in.err = s.Release(ctx, a.release)
+		}
+		l.tell(in)
+	})
+}
+
+func (l *loop) endCall(seq int) {
+	if cancel, ok := l.calls[seq]; ok {
+		cancel()
+		delete(l.calls, seq)
+	}
+}
+
+func (l *loop) listen(ctx context.Context, seq int) {
+	ctx, l.bellStop = context.WithCancel(context.WithoutCancel(ctx))
+	s := l.session
+	l.wg.Go(func() {
+		err := s.Listen(ctx, func(r Ring) {
+			kind := inRang
+			if r == Ready {
+				kind = inReady
+			}
+			l.tell(input{kind: kind, seq: seq})
+		})
+		l.tell(input{kind: inDeaf, seq: seq, err: err})
+	})
+}
+
+func (l *loop) startWork(ctx context.Context, a action) {
+	ctx, l.workStop = context.WithCancelCause(ctx)
+	l.holder = newHolder(l.cfg.Mutex, a.id, a.answer, l.session, a.deadlines)
+	h, stop := l.holder, l.workStop
+	l.wg.Go(func() {
+		err := l.work(ctx, h)
+		stop(nil)
+		l.tell(input{kind: inWorkEnded, err: err})
+	})
+}
+
+func (l *loop) closeSession() {
+	for seq := range l.calls {
+		l.endCall(seq)
+	}
+	if l.bellStop != nil {
+		l.bellStop()
+		l.bellStop = nil
+	}
+	if l.session != nil {
+		_ = l.session.Close() // what it held is released or ends by itself
+		l.session = nil
+	}
+}
+
+// teller brings events to an observer in order without ever waiting for it.
+type teller struct {
+	mu     sync.Mutex
+	queue  []Event
+	more   chan struct{}
+	closed bool
+	done   chan struct{}
+}
+
+func newTeller(observe func(Event)) *teller {
+	t := &teller{more: make(chan struct{}, 1), done: make(chan struct{})}
+	if observe == nil {
+		observe = func(Event) {}
+	}
+	go t.run(observe)
+	return t
+}
+
+func (t *teller) run(observe func(Event)) {
+	defer close(t.done)
+	for range t.more {
+		for {
+			t.mu.Lock()
+			batch := t.queue
+			t.queue = nil
+			closed := t.closed
+			t.mu.Unlock()
+			for _, e := range batch {
+				observe(e)
+			}
+			if len(batch) == 0 {
+				if closed {
+					return
+				}
+				break
+			}
+		}
+	}
+}
+
+func (t *teller) tell(e Event) {
+	t.mu.Lock()
+	t.queue = append(t.queue, e)
+	t.mu.Unlock()
+	t.ring()
+}
+
+func (t *teller) ring() {
+	select {
+	case t.more <- struct{}{}:
+	default:
+	}
+}
+
+// close waits until the observer was told everything.
+func (t *teller) close() {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.ring()
+	<-t.done
 }

@@ -26,15 +26,24 @@ const (
 
 // Event is one change, told in order.
 type Event struct {
-	Time  time.Time
-	Mutex string
-	Kind  EventKind
-	State string // what the mutex is after it, as status names it
-	Owner string // whole id of whom it is about: the owner, or the waiter
-	Info  Info
-	Fence uint64
-	// Before is the owner before the change.
-	Before string
-	Err    error         // EventTrouble, EventLost: why
-	After  time.Duration // EventClockStep: by how much; EventGranted: the lease; EventTrouble: next try
+	Time   time.Time
+	Mutex  string
+	Kind   EventKind
+	Before string // a contender's state, or the mutex's as a watcher saw it
+	State  string // the same after the change
+	Owner  string // whole id of whom it is about: the owner, or the waiter
+	Info   Info
+	Fence  uint64
+	Err    error         // EventTrouble, EventLost, EventStopping: why
+	After  time.Duration // EventClockStep: by how much; EventGranted: the lease; EventTrouble: until the next try
 }
+
+// The states of a contender in its events.
+const (
+	StateWaiting    = "waiting"
+	StateHeld       = "held"
+	StateTransition = "transition"
+	StateStopping   = "stopping"
+	StateReleased   = "released"
+	StateLost       = "lost"
+)

@@ -122,6 +122,16 @@ func (t Terms) granted(l time.Duration) (Terms, error) {
 	return s, nil
 }
 
+// squeezed scales the terms to a lease that the backend grants in mid-run. The
+// work cannot be refused any more, so its time to end gives way, down to none.
+func (t Terms) squeezed(l time.Duration) Terms {
+	t.explicit = false
+	t.TTL = time.Duration(float64(t.TTL) * (float64(l) / float64(t.Lease())))
+	t.Transition = l - t.TTL
+	t.KillAfter = max(0, min(t.KillAfter, t.killAt()-t.TTL))
+	return t
+}
+
 // Deadlines are the instants of one lease by which its work must be told to
 // stop, be killed and be dead. All are zero for a lease without an end.
 type Deadlines struct {
