@@ -204,10 +204,11 @@ type Answer struct {
 	Rank    int           // place in the queue from 1 on; 0: not in it
 	LookBy  time.Duration // look again at the latest after this; 0: no word
 	Revoked bool          // the owner (the asker) is told to stop
-	// Unreleased is the id of the previous owner if its record was never
-	// released and nothing but its disappearance freed the mutex (file backend:
-	// both its supervisors died). What it started is to be ended first.
-	Unreleased string
+	// Unreleased are the ids of previous owners, the latest first, that never
+	// released and nothing but whose disappearance freed the mutex (file backend:
+	// both supervisors died). What they started is to be ended first. It is more
+	// than one if an owner died before it had ended what the one before left.
+	Unreleased []string
 }
 
 // Snapshot is what Inspect tells of a mutex.

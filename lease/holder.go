@@ -9,7 +9,7 @@ import (
 type Holder struct {
 	mutex, id  string
 	fence      uint64
-	unreleased string
+	unreleased []string
 	session    Session
 	changes    chan Deadlines
 
@@ -33,9 +33,9 @@ func (h *Holder) ID() string { return h.id }
 // Fence is the fencing token of this ownership.
 func (h *Holder) Fence() uint64 { return h.fence }
 
-// Unreleased is the id of the previous owner, if what it started may still be
-// alive and has to be ended before anything is begun; otherwise empty.
-func (h *Holder) Unreleased() string { return h.unreleased }
+// Unreleased are the ids of previous owners if what they started may still be
+// alive and has to be ended before anything is begun; otherwise none.
+func (h *Holder) Unreleased() []string { return h.unreleased }
 
 // Deadlines are those of the lease as it was last renewed.
 func (h *Holder) Deadlines() Deadlines {
