@@ -1,0 +1,406 @@
+package lease_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/simba-lock/simba/lease"
+)
+
+// host starts one run after the other.
+type host struct {
+	w        *world
+	name     int
+	clock    skew
+	runs     int
+	cutUntil time.Duration
+	proc     *proc
+}
+
+func (h *host) now() time.Duration { return h.clock.at(h.w.now) }
+
+func (h *host) cut() bool { return h.w.now < h.cutUntil }
+
+func (h *host) boot() {
+	w := h.w
+	h.runs++
+	p := &proc{w: w, host: h, began: w.now, wait: lease.Forever}
+	if w.faulty() && w.chance(0.2) {
+		p.wait = time.Duration(w.r.IntN(2)) * w.terms.Lease()
+	}
+	h.proc = p
+	w.procs = append(w.procs, p)
+	cfg := lease.Config{Mutex: simMutex, Terms: w.terms, Wait: p.wait}
+	n := 0
+	newID := func() string { n++; return fmt.Sprintf("h%d-r%d-%d", h.name, h.runs, n) }
+	p.m = lease.NewMachine(cfg, newID, w.r.Float64, p)
+	p.step(func(now lease.Instant) { p.m.Start(now) })
+}
+
+// proc is one simba: the machine, its doorbell and its job.
+type proc struct {
+	w       *world
+	host    *host
+	m       *lease.Machine
+	id      string
+	began   time.Duration
+	wait    time.Duration
+	gone    bool // ended or crashed
+	paused  bool
+	backlog []func(lease.Instant)
+	timer   int
+	bell    int
+	deaf    bool
+	job     *job
+	stopped bool
+	lingers bool
+	broke   int // calls that failed in a row
+}
+
+func (p *proc) String() string { return p.id }
+
+// step lets the process do something now, or when it is thawed.
+func (p *proc) step(do func(lease.Instant)) {
+	if p.gone {
+		return
+	}
+	if p.paused {
+		p.backlog = append(p.backlog, do)
+		return
+	}
+	do(p.host.now())
+	p.arm()
+}
+
+func (p *proc) arm() {
+	p.timer++
+	n, wake := p.timer, p.m.Wake()
+	if p.gone || wake == 0 {
+		return
+	}
+	d := max(0, p.host.clock.when(wake)-p.w.now) + p.w.upTo(2*time.Millisecond)
+	p.w.after(d, func() {
+		if n == p.timer {
+			p.step(p.m.Timer)
+		}
+	})
+}
+
+func (p *proc) pause(d time.Duration) {
+	if p.paused || p.gone {
+		return
+	}
+	p.w.log("%s paused for %v", p, d)
+	p.paused = true
+	p.w.after(d, func() {
+		p.paused = false
+		todo := p.backlog
+		p.backlog = nil
+		p.step(p.m.Timer)
+		for _, do := range todo {
+			p.step(do)
+		}
+	})
+}
+
+func (p *proc) crash() {
+	if p.gone {
+		return
+	}
+	p.w.log("%s killed", p)
+	p.over()
+	if p.job != nil {
+		p.job.stop() // the guard sees the line close
+	}
+}
+
+func (p *proc) over() {
+	p.gone = true
+	p.host.proc = nil
+	p.w.after(p.w.upTo(p.w.terms.Lease()/4), func() {
+		if p.host.proc == nil {
+			p.host.boot()
+		}
+	})
+}
+
+func (p *proc) giveUp() {
+	p.step(func(now lease.Instant) {
+		p.w.log("%s gives up", p)
+		p.m.GiveUp(now, errors.New("gave up"))
+	})
+}
+
+// call sends a request through the network as it is now. run is the store's step.
+func (p *proc) call(seq int, run func() (lease.Answer, error)) {
+	w := p.w
+	out, back := w.upTo(2*time.Millisecond), w.upTo(2*time.Millisecond)
+	if w.chance(0.1) {
+		out += w.upTo(20 * time.Millisecond)
+	}
+	reply := func(a lease.Answer, err error) {
+		w.after(back, func() {
+			if p.host.cut() {
+				return
+			}
+			p.step(func(now lease.Instant) { p.m.Answered(now, seq, a, err) })
+		})
+	}
+	broke := errors.New("connection broke")
+	if w.faulty() && w.kind != calm {
+		switch f := w.r.Float64(); {
+		case w.kind == gentle || w.kind == stolen:
+			// Never so many in a row that the shortest lease cannot outlast them.
+			if f < 0.25 && w.kind == gentle && p.broke < 2 {
+				p.broke++
+				reply(lease.Answer{}, broke)
+				return
+			}
+			p.broke = 0
+		case p.host.cut(), f < 0.03: // lost on the way
+			return
+		case f < 0.06:
+			reply(lease.Answer{}, broke)
+			return
+		case f < 0.09: // done, but nobody hears of it
+			w.after(out, func() { _, _ = run() })
+			return
+		case f < 0.12:
+			w.after(out, func() { _, err := run(); _ = err; reply(lease.Answer{}, broke) })
+			return
+		case f < 0.17: // kept back somewhere
+			out += w.upTo(2 * w.terms.Lease())
+		case f < 0.20:
+			back += w.upTo(2 * w.terms.Lease())
+		}
+	}
+	w.after(out, func() {
+		a, err := run()
+		if err != errLost {
+			reply(a, err)
+		}
+	})
+}
+
+var errLost = errors.New("the request was lost")
+
+func (p *proc) Open(id string) {
+	p.id, p.bell, p.lingers = id, 0, false
+	p.w.owners[id] = p
+}
+
+func (p *proc) Try(seq int, id string, r lease.TryRequest) {
+	p.call(seq, func() (lease.Answer, error) {
+		if !p.w.mayAsk(id, r.Seen.Owner) {
+			return lease.Answer{}, errLost
+		}
+		a, rings, err := p.w.store.Try(p.w.storeNow(), simMutex, lease.Contender{ID: id}, r)
+		p.w.log("%s try: %v %s %v", id, a.State, a.Owner, err)
+		p.w.ring(rings)
+		return a, err
+	})
+}
+
+// mayAsk: an emptied store hears first of somebody who knew of the owner.
+func (w *world) mayAsk(id, seen string) bool {
+	if w.kind == stolen {
+		return true
+	}
+	for _, j := range w.alive {
+		if j.id != id && j.id != seen {
+			if s := w.store.Inspect(w.storeNow(), simMutex); s.State != lease.Held && s.Last != j.id {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (p *proc) Renew(seq int, id string, r lease.RenewRequest) {
+	p.call(seq, func() (lease.Answer, error) {
+		a, rings, err := p.w.store.Renew(p.w.storeNow(), simMutex, lease.Contender{ID: id}, r)
+		p.w.log("%s renew %v: %v %s", id, r.Reassert, a.State, a.Owner)
+		p.w.ring(rings)
+		return a, err
+	})
+}
+
+func (p *proc) Release(seq int, id string, r lease.ReleaseRequest) {
+	p.call(seq, func() (lease.Answer, error) {
+		rings := p.w.store.Release(p.w.storeNow(), simMutex, id, r)
+		p.w.log("%s release", id)
+		p.w.ring(rings)
+		return lease.Answer{}, nil
+	})
+}
+
+func (w *world) ring(ids []string) {
+	for _, id := range ids {
+		p := w.owners[id]
+		if p == nil || p.id != id || p.bell == 0 || p.deaf || p.host.cut() || w.faulty() && w.kind != calm && w.chance(0.1) {
+			continue
+		}
+		n := p.bell
+		w.after(w.upTo(2*time.Millisecond), func() {
+			p.step(func(now lease.Instant) { p.m.Rang(now, n) })
+		})
+	}
+}
+
+func (p *proc) Listen(n int) {
+	p.bell, p.deaf = n, false
+	w := p.w
+	w.after(w.upTo(3*time.Millisecond), func() {
+		if p.host.cut() {
+			p.deaf = true
+			p.step(func(now lease.Instant) { p.m.Deaf(now, n, errors.New("cut off")) })
+			return
+		}
+		p.step(func(now lease.Instant) { p.m.Ready(now, n) })
+	})
+	if w.faulty() && w.kind != calm && w.chance(0.3) {
+		w.after(w.upTo(w.terms.Lease()), func() {
+			p.deaf = true
+			p.step(func(now lease.Instant) { p.m.Deaf(now, n, errors.New("reset")) })
+		})
+	}
+}
+
+func (p *proc) Start(id string, a lease.Answer, d lease.Deadlines) {
+	p.stopped = false
+	j := &job{p: p, id: id, fence: a.Fence, d: d, obeys: p.w.chance(0.7)}
+	p.job = j
+	p.w.after(p.w.upTo(3*time.Millisecond), j.fork)
+}
+
+func (p *proc) Extend(d lease.Deadlines) {
+	if p.stopped {
+		p.w.fail("%s: stopping was taken back", p)
+	}
+	if p.job != nil {
+		p.job.extend(d)
+	}
+}
+
+func (p *proc) Stop(cause error) {
+	p.w.log("%s told to stop: %v", p, cause)
+	p.stopped = true
+	if p.w.kind == gentle || p.w.kind == calm {
+		p.w.fail("%s was stopped for nothing: %v", p, cause)
+	}
+	if p.job != nil {
+		p.job.stop()
+	}
+}
+
+func (p *proc) Emit(e lease.Event) {
+	// A trouble without another try is a release that did not get through.
+	if e.Kind == lease.EventTrouble && e.After == 0 {
+		p.lingers = true
+	}
+	p.w.log("%s event %s: %s -> %s", p, e.Kind, e.Before, e.State)
+}
+
+func (p *proc) End(err error) {
+	p.w.log("%s ended: %v", p, err)
+	if !p.lingers {
+		p.w.departed[p.id] = true
+	}
+	p.over()
+}
+
+// job is the process tree with its guard, which is never late by more than κ/2.
+type job struct {
+	p        *proc
+	id       string
+	fence    uint64
+	d        lease.Deadlines
+	obeys    bool
+	started  bool
+	stopping bool
+	dead     bool
+	timer    int
+}
+
+func (j *job) fork() {
+	w := j.p.w
+	if j.dead {
+		return
+	}
+	if j.stopping || j.p.host.now() >= j.d.Held {
+		j.end(lease.ErrLate)
+		return
+	}
+	if len(w.alive) > 0 {
+		w.fail("%s runs beside %s", j.id, w.alive[0].id)
+	}
+	if j.fence <= w.lastFence {
+		w.fail("%s has fence %d after %d", j.id, j.fence, w.lastFence)
+	}
+	w.log("%s runs with fence %d", j.id, j.fence)
+	w.lastFence = j.fence
+	w.alive = append(w.alive, j)
+	j.started = true
+	if !w.faulty() {
+		w.served++
+	}
+	w.after(w.upTo(2*w.terms.Lease()), func() { j.end(nil) })
+	j.arm()
+}
+
+func (j *job) extend(d lease.Deadlines) {
+	if !j.stopping {
+		j.d = d
+		j.arm()
+	}
+}
+
+func (j *job) arm() {
+	j.timer++
+	n := j.timer
+	j.at(j.d.Stop, func() {
+		if n == j.timer {
+			j.stop()
+		}
+	})
+}
+
+func (j *job) at(i lease.Instant, do func()) {
+	h := j.p.host
+	h.w.after(max(0, h.clock.when(i)-h.w.now), do)
+}
+
+// stop: the stop signal now, the kill after that, but by the deadline.
+func (j *job) stop() {
+	if j.stopping || j.dead {
+		return
+	}
+	j.stopping = true
+	w := j.p.w
+	if !j.started {
+		return
+	}
+	if j.obeys {
+		w.after(w.upTo(w.terms.KillAfter), func() { j.end(errors.New("stopped")) })
+	}
+	kill := min(j.p.host.now()+w.terms.KillAfter, j.d.Kill)
+	j.at(kill, func() {
+		w.after(w.upTo(w.kappa()/2), func() { j.end(errors.New("killed")) })
+	})
+}
+
+func (j *job) end(err error) {
+	if j.dead {
+		return
+	}
+	j.dead = true
+	w := j.p.w
+	w.alive = slices.DeleteFunc(w.alive, func(o *job) bool { return o == j })
+	w.log("%s is gone: %v", j.id, err)
+	w.after(w.upTo(time.Millisecond), func() {
+		j.p.job = nil
+		j.p.step(func(now lease.Instant) { j.p.m.WorkEnded(now, err) })
+	})
+}
