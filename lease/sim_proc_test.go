@@ -198,9 +198,24 @@ func (p *proc) Try(seq int, id string, r lease.TryRequest) {
 		}
 		a, rings, err := p.w.store.Try(p.w.storeNow(), simMutex, lease.Contender{ID: id}, r)
 		p.w.log("%s try: %v %s %v", id, a.State, a.Owner, err)
+		p.w.queued(id, a)
 		p.w.ring(rings)
 		return a, err
 	})
+}
+
+// queued: first come first served, as long as nothing goes wrong.
+func (w *world) queued(id string, a lease.Answer) {
+	if a.Rank > 0 && !slices.Contains(w.line, id) {
+		w.line = append(w.line, id)
+	}
+	if a.State != lease.Mine {
+		return
+	}
+	if w.kind == calm && len(w.line) > 0 && w.line[0] != id {
+		w.fail("%s overtook %s", id, w.line[0])
+	}
+	w.line = slices.DeleteFunc(w.line, func(o string) bool { return o == id })
 }
 
 // mayAsk: an emptied store hears first of somebody who knew of the owner.
@@ -231,6 +246,7 @@ func (p *proc) Release(seq int, id string, r lease.ReleaseRequest) {
 	p.call(seq, func() (lease.Answer, error) {
 		rings := p.w.store.Release(p.w.storeNow(), simMutex, id, r)
 		p.w.log("%s release", id)
+		p.w.line = slices.DeleteFunc(p.w.line, func(o string) bool { return o == id })
 		p.w.ring(rings)
 		return lease.Answer{}, nil
 	})

@@ -18,7 +18,7 @@ var (
 )
 
 // simTime is how long the simulation goes on in an ordinary test run.
-const simTime = 20 * time.Second
+const simTime = time.Minute
 
 // TestSimulation looks for a seed under which two jobs run at once, a fence
 // falls, or nobody gets on. SIMBA_SEEDS=N tries that many; otherwise it tries

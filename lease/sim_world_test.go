@@ -39,6 +39,7 @@ type world struct {
 	lastFence uint64
 	owners    map[string]*proc
 	departed  map[string]bool
+	line      []string // who queued, in order
 	faultsEnd time.Duration
 	lastStep  time.Duration
 	served    int // jobs started after the faults ended
