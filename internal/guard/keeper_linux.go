@@ -1,0 +1,311 @@
+package guard
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// guardName is the first argument of a guard, the second is the tag.
+	guardName = "mutex-guard"
+	// The process names of a guard that has no job yet, and of one that has; the kernel keeps 15 bytes.
+	waitingName = "guard-waiting"
+	holdingName = "guard-holding"
+
+	// leftoverGrace is how long what the first process left may take to end by itself: a tee behind a shell has to
+	// drain its pipe.
+	leftoverGrace = 100 * time.Millisecond
+	// farewell is how long a guard whose job is done waits for the wrapper to hear of it.
+	farewell = 2 * time.Second
+)
+
+// reexecuted is found out before main, since the main goroutine can be kept on the main thread only from here: the name of a
+// process is the name of its main thread, and the parent-death signal of a job belongs to the thread that forked it.
+var reexecuted = func() bool {
+	if len(os.Args) != 2 || os.Args[0] != guardName {
+		return false
+	}
+	kind, err := unix.GetsockoptInt(0, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == nil && kind == unix.SOCK_SEQPACKET
+}()
+
+func init() {
+	if reexecuted {
+		runtime.LockOSThread()
+	}
+}
+
+// Reexecuted reports whether this process was started as a guard. If so, main must call [Main] before anything else.
+func Reexecuted() bool { return reexecuted }
+
+// Main is the life of a guard. It never returns.
+func Main() {
+	k, err := newKeeper()
+	if err != nil {
+		os.Stderr.WriteString("mutex guard: " + err.Error() + "\n")
+		os.Exit(1)
+	}
+	k.run()
+	os.Exit(0)
+}
+
+// A keeper is the guard process: one loop on the main thread, which waits in poll and nowhere else.
+type keeper struct {
+	line     *line
+	wake     waker
+	alone    bool // the wrapper is gone
+	stopAt   alarm
+	killAt   alarm
+	pauses   bool // the first process was stopped and this has not been told
+	paused   syscall.Signal
+	answered uint32
+
+	job
+}
+
+func newKeeper() (*keeper, error) {
+	// The line came as descriptor 0 and the lifetime pipe as 1. They move out of the way of the job's own; the pipe is
+	// only held, its end tells the wrapper of this process's death.
+	fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	if _, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 3); err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	if err := nullStdio(0, 1); err != nil {
+		return nil, err
+	}
+	setName(waitingName)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, os.NewSyscallError("prctl", err)
+	}
+	k := &keeper{line: newLine(fd), stopAt: newAlarm(), killAt: newAlarm()}
+	if k.wake, err = newWaker(); err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	k.job.tree = newTree(os.Getpid(), func(int) bool { return false })
+	k.job.tell = k.tellNotice
+	k.takeSignals()
+	return k, nil
+}
+
+// takeSignals gives a handler to every signal that would end or stop this process; for all others the runtime has one. None may be
+// set to "ignore", for the job would inherit that. Those that were ignored when we came stay so, for the same reason.
+func (k *keeper) takeSignals() {
+	unheard := make(chan os.Signal, 1)
+	for _, sig := range []syscall.Signal{
+		unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGPIPE,
+		unix.SIGABRT, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS,
+	} {
+		if !ignored(sig) {
+			signal.Notify(unheard, sig)
+		}
+	}
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, unix.SIGCHLD, unix.SIGCONT)
+	go func() { // lives as long as the process
+		for range heard {
+			k.wake.wake()
+		}
+	}()
+}
+
+func (k *keeper) run() {
+	for {
+		// Messages before deadlines: a guard that was stopped may have newer ones waiting.
+		k.hear()
+		if k.alone && k.pid == 0 {
+			return
+		}
+		if k.pid != 0 {
+			if !reap(k.collect) {
+				break
+			}
+			if k.tellPause(); !k.act(Now()) {
+				break
+			}
+			k.stopAt.set(k.stopAlarm())
+			k.killAt.set(k.killAlarm())
+		}
+		fd := k.line.fd
+		if k.alone {
+			fd = -1 // a closed line would wake us for ever
+		}
+		k.wake.poll(fd, k.sleep(Now()))
+	}
+	k.finish()
+}
+
+// hear acts on all messages that wait, and answers once.
+func (k *keeper) hear() {
+	for !k.alone {
+		m, err := k.line.receive()
+		if err == errNothing {
+			break
+		}
+		if err != nil {
+			k.alone = true
+			if k.pid != 0 {
+				k.orphaned(Now())
+			}
+			return
+		}
+		k.obey(m)
+		k.answered = max(k.answered, m.seq)
+	}
+	if k.answered != 0 && !k.alone && k.line.send(message{kind: msgAck, seq: k.answered}) {
+		k.answered = 0
+	}
+}
+
+func (k *keeper) obey(m message) {
+	now := Now()
+	switch {
+	case m.kind == msgStart && k.pid == 0:
+		k.begin(m)
+		return
+	case m.kind == msgHold && k.pid != 0:
+		k.holds = append(k.holds, m.files...)
+		return
+	}
+	closeAll(m.files)
+	if k.pid == 0 {
+		return
+	}
+	switch m.kind {
+	case msgExtend:
+		k.extend(Deadlines{time.Duration(m.n[0]), time.Duration(m.n[1])})
+	case msgStop:
+		k.stop(now)
+	case msgKill:
+		k.kill()
+	case msgLost:
+		k.lost(now)
+	case msgSignal:
+		k.signal(syscall.Signal(m.n[0]))
+	}
+}
+
+// begin starts the job. The answer is sent before this process leaves the caller's session, so nothing hangs on that.
+func (k *keeper) begin(m message) {
+	if len(m.files) < 3 {
+		closeAll(m.files)
+		k.line.send(message{kind: msgFailed, n: [numbers]int64{int64(unix.EINVAL)}})
+		return
+	}
+	k.holds = m.files[3:]
+	order, err := unpackOrder(m.files[0]) // closes it
+	if err == nil {
+		err = k.start(m, order, m.files[1], m.files[2])
+	}
+	closeAll(m.files[1:3])
+	if err != nil {
+		k.abandon(err)
+		return
+	}
+	k.line.send(message{kind: msgStarted, n: [numbers]int64{int64(k.pid)}})
+	k.retire()
+}
+
+func (k *keeper) abandon(err error) {
+	setName(waitingName)
+	nullStdio(0, 1)
+	closeAll(k.holds)
+	k.holds = nil
+	if err == ErrLate {
+		k.line.send(message{kind: msgLate})
+		return
+	}
+	errno, ok := err.(syscall.Errno)
+	if !ok {
+		errno = unix.EIO
+	}
+	k.line.send(message{kind: msgFailed, n: [numbers]int64{int64(errno)}})
+}
+
+// retire leaves the caller's session and everything that was inherited for the job, so that neither a group kill nor a hang-up
+// of the terminal reaches this process and no reader of the job's output waits for it.
+func (k *keeper) retire() {
+	unix.Setsid()
+	nullStdio(0, 1, 2)
+	for _, fd := range numbered("/proc/self/fd") {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && fd > 2 && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd) // all of our own are close-on-exec
+		}
+	}
+	unix.Chdir("/")
+}
+
+func (k *keeper) tellNotice(n Notice) {
+	errno, _ := n.Err.(syscall.Errno)
+	k.line.send(message{kind: msgNotice, n: [numbers]int64{int64(n.Kind), int64(errno)}, text: packProcesses(n.PIDs, n.Names)})
+}
+
+// collect takes note of an ended or stopped child.
+func (k *keeper) collect(pid int, ws unix.WaitStatus) {
+	if pid != k.pid {
+		return
+	}
+	if ws.Stopped() {
+		k.pauses, k.paused = true, ws.StopSignal()
+		return
+	}
+	k.ended(Now(), syscall.WaitStatus(ws))
+	k.line.send(message{kind: msgEnded, n: k.result()})
+}
+
+func (k *keeper) tellPause() {
+	if k.pauses && !k.alone {
+		k.pauses = !k.line.send(message{kind: msgPaused, n: [numbers]int64{int64(k.paused)}})
+	}
+}
+
+// finish reports that the tree is gone, or was let go. Descriptors that carry locks are closed before.
+func (k *keeper) finish() {
+	closeAll(k.holds)
+	k.stopAt.drop()
+	k.killAt.drop()
+	done := message{kind: msgDone, n: k.result(), text: packProcesses(k.left, processNames(k.left))}
+	var deadline time.Duration
+	for !k.alone && (deadline == 0 || Now() < deadline) {
+		if deadline == 0 && k.line.send(done) {
+			deadline = Now() + farewell
+		}
+		// A wrapper that has heard closes the line. Until then the let-go processes stay ours: it wants to stop being
+		// a subreaper first.
+		switch m, err := k.line.receive(); {
+		case err == nil:
+			closeAll(m.files)
+		case err == errNothing:
+			k.wake.poll(k.line.fd, 10*time.Millisecond)
+		default:
+			k.alone = true
+		}
+	}
+}
+
+func setName(name string) {
+	os.WriteFile("/proc/self/comm", []byte(name), 0)
+}
+
+// nullStdio puts /dev/null in the place of descriptors.
+func nullStdio(fds ...int) error {
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: "/dev/null", Err: err}
+	}
+	defer unix.Close(null)
+	for _, fd := range fds {
+		if err := unix.Dup3(null, fd, 0); err != nil {
+			return os.NewSyscallError("dup to "+strconv.Itoa(fd), err)
+		}
+	}
+	return nil
+}

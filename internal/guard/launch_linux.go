@@ -1,0 +1,278 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Guard is the wrapper's end of one guard process. Its methods may be called from any goroutine; none but Start, Hold, Wait
+// and Close ever waits.
+type Guard struct {
+	cfg          Config
+	wake         waker
+	signals      chan os.Signal
+	signalsTaken chan struct{}
+	running      sync.WaitGroup // every goroutine of this guard
+	notices      chan Notice
+	done         chan struct{} // the tree is gone
+	ended        chan struct{} // the supervisor has ended
+
+	mu     sync.Mutex
+	posted []func() // what the supervisor is to do
+	closed bool     // it has ended and does nothing any more
+
+	supervisor
+}
+
+// guards are the live guard processes of this program. A wrapper that ends a tree by itself must spare the others.
+var guards struct {
+	sync.Mutex
+	pids map[int]bool
+}
+
+func isGuard(pid int) bool {
+	guards.Lock()
+	defer guards.Unlock()
+	return guards.pids[pid]
+}
+
+func setGuard(pid int, on bool) {
+	guards.Lock()
+	defer guards.Unlock()
+	if guards.pids == nil {
+		guards.pids = map[int]bool{}
+	}
+	if on {
+		guards.pids[pid] = true
+	} else {
+		delete(guards.pids, pid)
+	}
+}
+
+// noticeDepth is how many notices wait for a reader before the oldest is dropped.
+const noticeDepth = 16
+
+// Launch starts the guard process. It is meant to be called early: the process is forked and starts up in parallel with whatever the caller
+// does next, and a failure of that is reported by Start. From here until Close this package owns the process's signals. The process becomes a subreaper.
+func Launch(cfg Config) (*Guard, error) {
+	if strings.Contains(cfg.Tag, "simba") || strings.ContainsRune(cfg.Tag, 0) {
+		return nil, fmt.Errorf("bad tag %q", cfg.Tag)
+	}
+	if cfg.Signal == 0 {
+		cfg.Signal = unix.SIGTERM
+	}
+	if cfg.OnLost < LostStop || cfg.OnLost > LostWarn || cfg.Leftover < LeftoverStop || cfg.Leftover > LeftoverLeave {
+		return nil, errors.New("bad guard configuration")
+	}
+	// Only the process itself can lose this, and it has to be there before anything can be orphaned.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, os.NewSyscallError("prctl", err)
+	}
+	g := &Guard{
+		cfg:     cfg,
+		notices: make(chan Notice, noticeDepth),
+		done:    make(chan struct{}),
+		ended:   make(chan struct{}),
+	}
+	var err error
+	if g.wake, err = newWaker(); err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	g.takeSignals()
+	g.running.Go(g.supervise)
+	return g, nil
+}
+
+// post has the supervisor do something; it reports false if there is no supervisor any more.
+func (g *Guard) post(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.posted = append(g.posted, f)
+	g.wake.wake()
+	return true
+}
+
+// Start has the guard start the job, once. It returns the pid of the job's first process, or ErrLate, or an error that
+// matches ErrNotFound or ErrNotRunnable, or ErrGuardDied; nothing runs then. After such an error, but for the last, the guard can be given
+// another order. If ctx ends before the guard's answer, what may have been started is killed; Close waits for that.
+func (g *Guard) Start(ctx context.Context, o Order) (pid int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if len(o.Argv) == 0 || len(o.Hold) > maxFiles-3 {
+		return 0, errors.New("bad order")
+	}
+	select {
+	case <-g.signalsTaken:
+	case <-g.ended:
+	}
+	file, err := packOrder(o)
+	if errors.Is(err, unix.EINVAL) {
+		return 0, fmt.Errorf("%w: %q: NUL in an argument or the environment", ErrNotRunnable, o.Argv[0])
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	answer := make(chan startAnswer, 1)
+	if !g.post(func() { g.order(o, file, answer) }) {
+		return 0, ErrGuardDied
+	}
+	select {
+	case a := <-answer:
+		return a.pid, a.err
+	case <-ctx.Done():
+		// The order holds file until the answer is there; the guard is killed if it gives none.
+		g.Kill()
+		<-answer
+		return 0, ctx.Err()
+	}
+}
+
+// Hold gives the guard one more descriptor to keep open while anything of the job lives. f can be closed when it returns.
+func (g *Guard) Hold(f *os.File) error {
+	sent := make(chan error, 1)
+	if !g.post(func() { sent <- g.hold(f) }) {
+		return ErrGuardDied
+	}
+	return <-sent
+}
+
+// Extend sets new deadlines after a renewal. It is ignored once stopping has begun.
+func (g *Guard) Extend(d Deadlines) { g.post(func() { g.extend(d) }) }
+
+// Stop sends the stop signal to the whole tree now and SIGKILL after KillAfter, but at the Kill deadline at the latest.
+func (g *Guard) Stop() { g.post(func() { g.demand(msgStop) }) }
+
+// Kill sends SIGKILL to the tree now, round after round until nothing is left.
+func (g *Guard) Kill() { g.post(func() { g.demand(msgKill) }) }
+
+// Lost tells that ownership was lost: Config.OnLost says what is done. With LostSignal and LostWarn no deadline counts after it.
+func (g *Guard) Lost() { g.post(func() { g.lose() }) }
+
+// Signal sends a signal to the job's first process.
+func (g *Guard) Signal(s syscall.Signal) {
+	g.post(func() {
+		if g.phase == running {
+			g.tell(message{kind: msgSignal, n: [numbers]int64{int64(s)}})
+		}
+	})
+}
+
+// Notices delivers what the user should be told. A slow reader loses the oldest. The channel is never closed.
+func (g *Guard) Notices() <-chan Notice { return g.notices }
+
+func (g *Guard) notify(n Notice) {
+	for {
+		select {
+		case g.notices <- n:
+			return
+		default:
+		}
+		select {
+		case <-g.notices:
+		default:
+		}
+	}
+}
+
+// Done is closed when the whole tree is gone (with LeftoverLeave: or let go). Descriptors that the guard held are closed by then.
+func (g *Guard) Done() <-chan struct{} { return g.done }
+
+// Wait waits for Done and returns how the job ended.
+func (g *Guard) Wait() Status {
+	<-g.done
+	return g.status
+}
+
+// Close ends the guard process: at once if nothing was started, after Done otherwise; a job that still runs is killed first. It
+// waits for all of it and gives the signals back. It can be called again.
+func (g *Guard) Close() error {
+	g.post(func() { g.closing = true })
+	g.running.Wait()
+	return nil
+}
+
+// spawn forks the guard process, on the thread of the supervisor: its parent-death signal wakes a stopped guard when
+// that thread, and with it the wrapper, dies.
+func (g *Guard) spawn(tag string) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socketpair", err)
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		closeAll(pair[:])
+		return os.NewSyscallError("pipe", err)
+	}
+	theirs := []int{pair[1], pipe[1]}
+	// ForkExec moves a descriptor of its own to the number after the highest one it is given. That number must not be
+	// one which the job inherits from our caller.
+	high := 0
+	for _, fd := range numbered("/proc/self/fd") {
+		high = max(high, fd)
+	}
+	if fd, err := unix.FcntlInt(uintptr(pipe[1]), unix.F_DUPFD_CLOEXEC, high+1); err == nil {
+		unix.Close(pipe[1])
+		theirs[1] = fd
+	}
+	// The pipe has no other writer: when the guard dies the kernel sends us SIGCONT, which resumes us if we are stopped.
+	err = wakeOn(pipe[0])
+	if err == nil {
+		g.guard, err = fork(tag, theirs)
+	}
+	closeAll(theirs)
+	if err != nil {
+		closeAll([]int{pair[0], pipe[0]})
+		return err
+	}
+	g.line, g.lifetime = newLine(pair[0]), pipe[0]
+	return nil
+}
+
+func wakeOn(fd int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETOWN, unix.Getpid()); err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, int(unix.SIGCONT)); err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_ASYNC|unix.O_NONBLOCK)
+	return os.NewSyscallError("fcntl", err)
+}
+
+func fork(tag string, files []int) (pid int, err error) {
+	terminal.Lock() // the job must not inherit what we set for ourselves
+	defer terminal.Unlock()
+	if terminal.users > 0 {
+		setTerminal(false)
+		defer setTerminal(true)
+	}
+	// The environment stays behind, so that a search for the job by its environment does not find the guard.
+	pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName, tag}, &syscall.ProcAttr{
+		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), 2},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("start the guard: %w", err)
+	}
+	setGuard(pid, true)
+	return pid, nil
+}
+
+func (g *Guard) supervise() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	g.loop()
+}

@@ -1,0 +1,164 @@
+package guard
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminating are the signals that end a wait for the mutex.
+var terminating = map[syscall.Signal]bool{unix.SIGTERM: true, unix.SIGINT: true, unix.SIGHUP: true, unix.SIGQUIT: true}
+
+// fromKeyboard are the signals that a terminal sends to its whole foreground process group, the job included. Passing them on would
+// make them arrive twice. (os/signal does not tell who sent a signal; so one of these sent by kill to the wrapper alone, while it is in the
+// foreground of its terminal, is not passed on.)
+var fromKeyboard = map[syscall.Signal]bool{unix.SIGINT: true, unix.SIGQUIT: true, unix.SIGTSTP: true, unix.SIGWINCH: true}
+
+// handled are the signals that this package takes, the urgent ones first: taking one costs about 20 µs.
+func handled() (first, rest []os.Signal) {
+	add := func(to *[]os.Signal, sigs ...syscall.Signal) {
+		for _, s := range sigs {
+			if !ignored(s) { // nohup: stays ignored, here and in the job
+				*to = append(*to, s)
+			}
+		}
+	}
+	add(&first, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGCHLD, unix.SIGCONT)
+	add(&rest, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGALRM, unix.SIGPWR)
+	for s := syscall.Signal(35); s <= 64; s++ { // real-time signals, but for those the C library keeps for itself
+		add(&rest, s)
+	}
+	return first, rest
+}
+
+// takePipe keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a job must not.
+var takePipe = sync.OnceFunc(func() {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+})
+
+// takeSignals starts passing signals to the supervisor. signalsTaken is closed when all are.
+func (g *Guard) takeSignals() {
+	// Deep enough for every signal once; the runtime drops what does not fit.
+	g.signals = make(chan os.Signal, 128)
+	g.signalsTaken = make(chan struct{})
+	g.running.Go(func() {
+		first, rest := handled()
+		signal.Notify(g.signals, first...)
+		takePipe()
+		signal.Notify(g.signals, rest...)
+		close(g.signalsTaken)
+		for s := range g.signals {
+			if sig, ok := s.(syscall.Signal); ok {
+				g.post(func() { g.gotSignal(sig) })
+			}
+		}
+	})
+}
+
+func (g *Guard) dropSignals() {
+	signal.Stop(g.signals)
+	close(g.signals)
+}
+
+func (g *Guard) gotSignal(sig syscall.Signal) {
+	switch {
+	case sig == unix.SIGCHLD:
+		g.lookAtGuard()
+		g.reapStrays()
+	case sig == unix.SIGCONT && g.overdue(Now()):
+		// Our own alarm; the guard wakes what is stopped.
+	case g.phase == waiting:
+		if terminating[sig] && g.cfg.OnSignal != nil {
+			g.cfg.OnSignal(sig)
+		}
+	case g.phase == starting:
+		g.early = append(g.early, sig)
+	case g.phase == running:
+		if fromKeyboard[sig] && inForeground() {
+			g.keyStop = g.keyStop || sig == unix.SIGTSTP
+			return
+		}
+		if g.cfg.Filter == nil || g.cfg.Filter(sig) {
+			g.tell(message{kind: msgSignal, n: [numbers]int64{int64(sig)}})
+		}
+	}
+}
+
+// inForeground tells whether a key on our controlling terminal would signal us.
+func inForeground() bool {
+	s, ok := readStat(os.Getpid())
+	return ok && s.tty != 0 && s.tpgid == s.pgrp
+}
+
+// mirrorStop stops this process the way the job was stopped, so that the shell that waits for it takes the terminal back. Only
+// stops by the terminal are mirrored: a job that was paused with kill must not end the renewals of its lease.
+func (g *Guard) mirrorStop(sig syscall.Signal) {
+	switch sig {
+	case unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
+	case unix.SIGSTOP:
+		// Programs that own the screen catch TSTP, tidy up and stop themselves so.
+		if !g.keyStop {
+			return
+		}
+		sig = unix.SIGTSTP
+	default:
+		return
+	}
+	g.keyStop = false
+	if s, ok := readStat(os.Getpid()); !ok || s.tty == 0 {
+		return
+	}
+	// The report may be old: a job that runs again must not be joined by a wrapper that sleeps.
+	if s, ok := readStat(g.pid); !ok || s.state != 'T' {
+		return
+	}
+	byDefault(sig) // in a process group without a shell to resume it the kernel does nothing
+}
+
+// Signals of job control that are taken while a job runs, and how they were before. Reading from and writing to the terminal in
+// the background stops the whole process group; if this process had a handler, its own writes would be retried for ever,
+// and with the default action the renewals would end.
+var terminal struct {
+	sync.Mutex
+	users  int
+	before map[syscall.Signal]disposition
+}
+
+func (g *Guard) takeTerminal() {
+	if !ignored(unix.SIGTSTP) {
+		signal.Notify(g.signals, unix.SIGTSTP)
+	}
+	terminal.Lock()
+	defer terminal.Unlock()
+	terminal.users++
+	if terminal.users == 1 {
+		terminal.before = map[syscall.Signal]disposition{}
+		for _, sig := range []syscall.Signal{unix.SIGTTIN, unix.SIGTTOU} {
+			var d disposition
+			sigaction(sig, nil, &d)
+			terminal.before[sig] = d
+		}
+		setTerminal(true)
+	}
+}
+
+func (g *Guard) dropTerminal() {
+	terminal.Lock()
+	defer terminal.Unlock()
+	terminal.users--
+	if terminal.users == 0 {
+		setTerminal(false)
+	}
+}
+
+func setTerminal(ignore bool) {
+	for sig, d := range terminal.before {
+		if ignore {
+			d = ignoring()
+		}
+		sigaction(sig, &d, nil)
+	}
+}

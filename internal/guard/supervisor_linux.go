@@ -1,0 +1,319 @@
+package guard
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// phase is how far a supervisor has come.
+type phase int
+
+const (
+	waiting  phase = iota // the guard process has no job
+	starting              // it was ordered to start one
+	running
+	ending   // the guard is dead and the wrapper ends the tree itself
+	finished // the tree is gone
+)
+
+const (
+	// maxLaunches bounds how often a guard that dies before it had a job is replaced. A key on the terminal can kill one that
+	// has not yet set up its handlers; more than a few deaths mean something else.
+	maxLaunches = 3
+	// patience is how long an answer may take when no deadline is near.
+	patience = 2 * time.Second
+	// minPatience is what a healthy guard needs at worst to answer on a machine with two busy loops a core.
+	minPatience = 20 * time.Millisecond
+	// maxLead is how long before Stop a guard is asked whether it is there.
+	maxLead = time.Second
+	// strayAge is how long a zombie that this package did not start is left to whoever did before it is reaped. Such are orphans
+	// that a wrapper as PID 1, or one with a daemon of a hook of its own, inherits.
+	strayAge = 2 * time.Second
+)
+
+type startAnswer struct {
+	pid int
+	err error
+}
+
+// A supervisor is the wrapper's knowledge of its guard. Only the supervisor's goroutine uses it (status is read after done is closed).
+type supervisor struct {
+	phase    phase
+	closing  bool
+	line     *line
+	lifetime int
+	guard    int // pid of the guard process
+	launches int
+	failure  error // why there is no guard
+
+	pending chan startAnswer
+	name    string // of the command, for errors
+	early   []syscall.Signal
+	keyStop bool // a stop by the keyboard was seen
+
+	pid       int // of the job's first process
+	known     bool
+	status    Status
+	tree      *tree
+	nextRound time.Duration
+
+	deadlines Deadlines
+	disarmed  bool
+	stopped   bool          // the end was asked for
+	killed    bool          // and SIGKILL too
+	askAt     time.Duration // when the guard is to be asked next; zero for never
+	unsent    *message      // the latest deadlines, if they could not be sent
+	seq       uint32        // of the last message sent
+	asked     uint32        // the guard must have answered this
+	answerBy  time.Duration // by then; zero if nothing is asked
+	stopAt    alarm
+	killAt    alarm
+	hungUp    bool
+
+	strays  map[int]time.Duration
+	strayAt time.Duration
+}
+
+func (g *Guard) loop() {
+	g.stopAt, g.killAt = newAlarm(), newAlarm()
+	g.relaunch()
+	for {
+		g.work()
+		g.listen()
+		now := Now()
+		g.watch(now)
+		g.clean(now)
+		if g.over() {
+			break
+		}
+		fd := -1
+		if g.line != nil {
+			fd = g.line.fd
+		}
+		g.wake.poll(fd, g.sleep(Now()))
+	}
+	g.retire()
+}
+
+// work does what was posted.
+func (g *Guard) work() {
+	g.mu.Lock()
+	todo := g.posted
+	g.posted = nil
+	g.mu.Unlock()
+	for _, f := range todo {
+		f()
+	}
+}
+
+// listen acts on what the guard says.
+func (g *Guard) listen() {
+	for g.line != nil {
+		m, err := g.line.receive()
+		if err == errNothing {
+			return
+		}
+		if err != nil {
+			g.lostGuard()
+			return
+		}
+		closeAll(m.files)
+		g.heard(m)
+	}
+}
+
+func (g *Guard) heard(m message) {
+	switch m.kind {
+	case msgAck:
+		if g.answerBy != 0 && int32(m.seq-g.asked) >= 0 {
+			g.answerBy = 0
+		}
+	case msgStarted:
+		g.started(int(m.n[0]))
+	case msgLate:
+		g.notStarted(ErrLate)
+	case msgFailed:
+		g.notStarted(startError(g.name, syscall.Errno(m.n[0])))
+	case msgPaused:
+		g.mirrorStop(syscall.Signal(m.n[0]))
+	case msgEnded:
+		g.known = true
+		g.setStatus(m)
+	case msgNotice:
+		n := Notice{Kind: NoticeKind(m.n[0])}
+		n.PIDs, n.Names = unpackProcesses(m.text)
+		if m.n[1] != 0 {
+			n.Err = syscall.Errno(m.n[1])
+		}
+		g.notify(n)
+	case msgDone:
+		g.setStatus(m)
+		g.status.Left, _ = unpackProcesses(m.text)
+		g.finish()
+	}
+}
+
+func (g *Guard) setStatus(m message) {
+	g.status.Known, g.status.Stopped = m.n[2] != 0, m.n[1] != 0
+	g.status.Code, g.status.Signal = statusOf(syscall.WaitStatus(m.n[0]))
+}
+
+func startError(name string, errno syscall.Errno) error {
+	switch errno {
+	case unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE:
+		return &os.PathError{Op: "start", Path: name, Err: errno} // not the command's fault
+	}
+	return commandError(name, errno)
+}
+
+// order sends a job to the guard.
+func (g *Guard) order(o Order, file *os.File, answer chan startAnswer) {
+	fail := func(err error) { answer <- startAnswer{err: err} }
+	switch {
+	case g.failure != nil:
+		fail(errors.Join(ErrGuardDied, g.failure))
+		return
+	case g.phase != waiting || g.closing:
+		fail(errors.New("the guard cannot take an order now"))
+		return
+	}
+	m := message{kind: msgStart, n: [numbers]int64{
+		int64(o.Deadlines.Stop), int64(o.Deadlines.Kill), int64(o.StartBy),
+		int64(g.cfg.Signal), int64(g.cfg.KillAfter), int64(g.cfg.OnLost)<<8 | int64(g.cfg.Leftover),
+	}}
+	m.files = []int{int(file.Fd()), 0, 1}
+	for _, f := range o.Hold {
+		m.files = append(m.files, int(f.Fd()))
+	}
+	g.phase, g.pending, g.name = starting, answer, o.Argv[0]
+	g.disarmed, g.stopped, g.killed = false, false, false
+	g.deadlines = o.Deadlines
+	g.schedule(Now())
+	if !g.tell(m) {
+		g.phase, g.pending = waiting, nil
+		fail(errors.New("the guard does not take the order"))
+	}
+}
+
+func (g *Guard) started(pid int) {
+	g.phase, g.pid = running, pid
+	g.takeTerminal()
+	if !g.cfg.KeepStdio {
+		nullStdio(0, 1)
+	}
+	early := g.early
+	g.early = nil
+	for _, sig := range early {
+		g.gotSignal(sig)
+	}
+	g.pending <- startAnswer{pid: pid}
+	g.pending = nil
+}
+
+func (g *Guard) notStarted(err error) {
+	if g.phase != starting {
+		return
+	}
+	g.phase, g.answerBy = waiting, 0
+	g.deadlines = Deadlines{}
+	g.schedule(Now())
+	early := g.early
+	g.early = nil
+	for _, sig := range early {
+		g.gotSignal(sig)
+	}
+	g.pending <- startAnswer{err: err}
+	g.pending = nil
+}
+
+func (g *Guard) hold(f *os.File) error {
+	if g.phase != running {
+		return errors.New("no job runs")
+	}
+	if !g.tell(message{kind: msgHold, files: []int{int(f.Fd())}}) {
+		return errors.New("the guard does not take the descriptor")
+	}
+	return nil
+}
+
+// finish: nothing of the job is left, or the rest was let go.
+func (g *Guard) finish() {
+	if g.phase == finished {
+		return
+	}
+	if g.phase == running || g.phase == ending {
+		g.dropTerminal()
+	}
+	g.phase = finished
+	g.stopAt.set(0)
+	g.killAt.set(0)
+	g.answerBy, g.askAt = 0, 0
+	if len(g.status.Left) > 0 && g.alone() {
+		// Processes that were let go belong to init and not to us; as a subreaper we would inherit them now.
+		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+	}
+	g.hangUp()
+	close(g.done)
+}
+
+// alone is true if this guard is the only one of the program.
+func (g *Guard) alone() bool {
+	guards.Lock()
+	defer guards.Unlock()
+	return len(guards.pids) <= 1
+}
+
+// hangUp closes the line; a guard without a job, or with one that is done, ends then.
+func (g *Guard) hangUp() {
+	if g.line != nil {
+		unix.Close(g.line.fd)
+		unix.Close(g.lifetime)
+		g.line = nil
+		g.hungUp = true
+		g.answerBy = Now() + patience
+	}
+}
+
+// over looks whether the supervisor's work is done: it is asked to end, there is no job and no guard process.
+func (g *Guard) over() bool {
+	if g.guard != 0 && g.hungUp {
+		g.reapGuard()
+	}
+	if !g.closing {
+		return false
+	}
+	switch g.phase {
+	case waiting:
+		g.hangUp()
+		return g.guard == 0
+	case starting, running:
+		if !g.killed {
+			g.demand(msgKill)
+		}
+	case finished:
+		return g.guard == 0
+	}
+	return false
+}
+
+// retire ends what belongs to the supervisor.
+func (g *Guard) retire() {
+	g.stopAt.drop()
+	g.killAt.drop()
+	<-g.signalsTaken
+	g.dropSignals()
+	g.mu.Lock()
+	g.closed = true
+	todo := g.posted
+	g.posted = nil
+	g.mu.Unlock()
+	for _, f := range todo {
+		f() // they answer that it is over
+	}
+	close(g.ended)
+	unix.Close(g.wake.fd)
+}

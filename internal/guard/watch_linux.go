@@ -1,0 +1,316 @@
+package guard
+
+import (
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tell sends a message to the guard; false if it does not read or is gone.
+func (g *Guard) tell(m message) bool {
+	if g.line == nil {
+		return false
+	}
+	g.seq++
+	m.seq = g.seq
+	return g.line.send(m)
+}
+
+// demand sends an order that must be acted on soon: a guard that does not answer is killed, and then the tree. An order that cannot
+// even be sent counts as not answered.
+func (g *Guard) demand(kind byte) {
+	if g.phase != starting && g.phase != running {
+		return
+	}
+	if kind == msgStop || kind == msgKill {
+		g.stopped = true
+	}
+	g.killed = g.killed || kind == msgKill
+	now := Now()
+	g.tell(message{kind: kind})
+	g.expect(now, now+g.patience(now))
+}
+
+// expect has the guard answer the latest message by an instant.
+func (g *Guard) expect(now, by time.Duration) {
+	g.asked = g.seq
+	if g.answerBy == 0 || by < g.answerBy {
+		g.answerBy = by
+	}
+	// If it is merely stopped, it shall not stay so.
+	unix.Kill(g.guard, unix.SIGCONT)
+}
+
+// patience is how long an answer may take: a quarter of what is left to the Kill deadline, so that time remains to kill the guard
+// and then the tree.
+func (g *Guard) patience(now time.Duration) time.Duration {
+	if g.deadlines.Kill == 0 || g.disarmed {
+		return patience
+	}
+	return min(max((g.deadlines.Kill-now)/4, minPatience), patience)
+}
+
+func (g *Guard) lose() {
+	if g.phase != starting && g.phase != running {
+		return
+	}
+	switch g.cfg.OnLost {
+	case LostSignal, LostWarn:
+		g.disarmed = true
+		g.schedule(Now())
+	default:
+		g.stopped = true
+	}
+	g.demand(msgLost)
+}
+
+func (g *Guard) extend(d Deadlines) {
+	now := Now()
+	if g.phase != starting && g.phase != running || g.stopped || g.disarmed || g.overdue(now) {
+		return
+	}
+	g.deadlines = d
+	g.schedule(now)
+	m := message{kind: msgExtend, n: [numbers]int64{int64(d.Stop), int64(d.Kill)}}
+	g.unsent = nil
+	if !g.tell(m) {
+		g.unsent = &m
+	}
+}
+
+// schedule plans the questions to the guard and arms the timers that wake this process from a stop.
+func (g *Guard) schedule(now time.Duration) {
+	if g.disarmed || g.deadlines.Stop == 0 {
+		g.askAt = 0
+		g.stopAt.set(0)
+		g.killAt.set(0)
+		return
+	}
+	g.askAt = g.deadlines.Stop - min(maxLead, max(g.deadlines.Stop-now, 0)/2)
+	g.stopAt.set(g.deadlines.Stop)
+	g.killAt.set(g.deadlines.Kill)
+}
+
+func (g *Guard) overdue(now time.Duration) bool {
+	return g.deadlines.Stop != 0 && !g.disarmed && now >= g.deadlines.Stop
+}
+
+// watch sees to it that the guard answers, and ends the tree if there is no guard.
+func (g *Guard) watch(now time.Duration) {
+	if g.phase == ending {
+		g.endTree(now)
+		return
+	}
+	if g.hungUp {
+		if g.guard != 0 && g.answerBy != 0 && now >= g.answerBy {
+			unix.Kill(g.guard, unix.SIGKILL)
+			g.answerBy = 0
+		}
+		return
+	}
+	if g.phase != starting && g.phase != running {
+		return
+	}
+	if g.unsent != nil && g.tell(*g.unsent) {
+		g.unsent = nil
+	}
+	if g.overdue(now) {
+		g.stopAt.set(0) // it has done its work; the one for Kill goes on
+	}
+	if g.askAt != 0 && now >= g.askAt {
+		g.ask(now)
+	}
+	if g.answerBy != 0 && now >= g.answerBy {
+		g.lostGuard()
+	}
+}
+
+// ask puts the question that a guard has to answer: before Stop, by Stop; at Kill, soon. A wrapper that was itself asleep until
+// after Stop grants the usual patience from now on.
+func (g *Guard) ask(now time.Duration) {
+	by := max(g.deadlines.Stop, now+g.patience(now))
+	if now < g.deadlines.Stop {
+		by = g.deadlines.Stop
+	}
+	if now < g.deadlines.Kill {
+		g.askAt = g.deadlines.Kill
+	} else {
+		g.askAt = 0
+	}
+	g.tell(message{kind: msgPing})
+	g.expect(now, by)
+}
+
+// lookAtGuard resumes a guard that was stopped. There is no reason to stop one alone; while it is, nobody notices the job's end.
+func (g *Guard) lookAtGuard() {
+	if g.guard == 0 {
+		return
+	}
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, g.guard, &info, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
+	if err == nil && info.Signo != 0 {
+		unix.Kill(g.guard, unix.SIGCONT)
+	}
+}
+
+// reapGuard collects the guard process if it has ended.
+func (g *Guard) reapGuard() bool {
+	pid, err := unix.Wait4(g.guard, nil, unix.WNOHANG, nil)
+	if pid != g.guard && err != unix.ECHILD {
+		return false
+	}
+	setGuard(g.guard, false)
+	g.guard = 0
+	return true
+}
+
+// relaunch starts a guard process, the first one or one in the place of another that died before it had a job.
+func (g *Guard) relaunch() {
+	if g.launches++; g.launches > maxLaunches {
+		g.failure = ErrGuardDied
+		return
+	}
+	g.failure = g.spawn(g.cfg.Tag)
+}
+
+// lostGuard: the guard is dead, or as good as dead. A job may be running; it is ended here.
+//
+// The kernel kills the first process when the guard dies. The others become children of this process, but only after the line was
+// closed; so the rounds go on until there is no child, and the guard is one until it is reaped, which is possible only after its
+// children were handed over.
+func (g *Guard) lostGuard() {
+	before := g.phase
+	if g.guard != 0 {
+		unix.Kill(g.guard, unix.SIGKILL)
+	}
+	unix.Close(g.line.fd)
+	unix.Close(g.lifetime)
+	g.line = nil
+	g.answerBy, g.askAt, g.unsent = 0, 0, nil
+	if before == waiting {
+		unix.Wait4(g.guard, nil, 0, nil) // it has nothing to delay its end
+		setGuard(g.guard, false)
+		g.guard = 0
+		if g.closing {
+			g.hungUp = true
+			return
+		}
+		g.relaunch()
+		return
+	}
+	g.phase = ending
+	g.status.GuardDied = true
+	g.notify(Notice{Kind: GuardDied})
+	own := g.guard
+	g.tree = newTree(os.Getpid(), func(pid int) bool { return pid != own && isGuard(pid) })
+	if before == starting {
+		g.takeTerminal() // finish gives it back
+	}
+}
+
+// endTree is one round of killing everything that descends from this process, other guards aside. Processes that the program
+// started itself are not told apart from those of the job.
+func (g *Guard) endTree(now time.Duration) {
+	if g.collect() && g.collect() {
+		g.finish()
+		if g.pending != nil {
+			g.pending <- startAnswer{err: ErrGuardDied}
+			g.pending = nil
+		}
+		return
+	}
+	if now < g.nextRound {
+		return
+	}
+	if n := g.tree.killRound(); n != nil {
+		g.notify(*n)
+	}
+	g.nextRound = now + g.tree.pause
+}
+
+// collect reaps what has ended and reports whether no child is left, by the word of the kernel unless there are other guards.
+func (g *Guard) collect() (none bool) {
+	for _, pid := range children(os.Getpid()) {
+		if g.tree.skip(pid) {
+			continue
+		}
+		var ws unix.WaitStatus
+		if got, err := unix.Wait4(pid, &ws, unix.WNOHANG|unix.WALL, nil); err != nil || got != pid {
+			none = false
+			continue
+		}
+		switch {
+		case pid == g.guard:
+			setGuard(pid, false)
+			g.guard = 0
+		case pid == g.pid && !g.known:
+			g.known, g.status.Known, g.status.Stopped = true, true, true
+			if ws.Signaled() {
+				g.status.Signal = ws.Signal()
+			} else {
+				g.status.Code = ws.ExitStatus()
+			}
+		}
+	}
+	err := unix.Waitid(unix.P_ALL, 0, &unix.Siginfo{}, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+	if err == unix.ECHILD {
+		return true
+	}
+	for _, pid := range children(os.Getpid()) {
+		if !g.tree.skip(pid) {
+			return false
+		}
+	}
+	return g.guard == 0
+}
+
+// clean reaps orphans that this process inherited: as PID 1 it gets those of the whole container.
+func (g *Guard) clean(now time.Duration) {
+	if g.phase == ending || g.strayAt == 0 || now < g.strayAt {
+		return
+	}
+	g.strayAt = 0
+	seen := map[int]time.Duration{}
+	for _, pid := range children(os.Getpid()) {
+		if isGuard(pid) {
+			continue
+		}
+		if s, ok := readStat(pid); !ok || s.state != 'Z' {
+			continue
+		}
+		first, ok := g.strays[pid]
+		if !ok {
+			first = now
+		}
+		if now-first >= strayAge {
+			unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			continue
+		}
+		seen[pid] = first
+		g.strayAt = now + strayAge
+	}
+	g.strays = seen
+}
+
+// reapStrays has clean look at once.
+func (g *Guard) reapStrays() { g.strayAt = 1 }
+
+// sleep is how long nothing will be due; negative for ever.
+func (g *Guard) sleep(now time.Duration) time.Duration {
+	var next time.Duration
+	for _, at := range []time.Duration{g.askAt, g.answerBy, g.strayAt} {
+		if at != 0 && (next == 0 || at < next) {
+			next = at
+		}
+	}
+	if g.phase == ending {
+		next = g.nextRound
+	} else if g.unsent != nil {
+		next = now + minPatience
+	}
+	if next == 0 {
+		return -1
+	}
+	return max(next-now, 0)
+}
