@@ -1,0 +1,3 @@
+package guard
+
+const clockMonotonic = 3 // CLOCK_MONOTONIC
