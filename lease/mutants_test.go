@@ -41,7 +41,7 @@ var mutants = []mutant{
 		"TestRule06NeverTakenBack", 13},
 	{"07", "it starts however old the lease is", "lease/terms.go",
 		"Held:   t0 + t.TTL,", "Held:   t0 + 3*t.Lease(),",
-		"TestRule07TooLateToStart", 139},
+		"TestRule07TooLateToStart", 3584},
 	{"08", "it releases when told to stop", "lease/waiting.go",
 		"\tcase holding:\n\t\tm.stop(cause)", "\tcase holding:\n\t\tm.stop(cause)\n\t\tm.depart(now, now+releaseWithin, cause, false)",
 		"TestRule08ReleasedAfterTheWork", 23},

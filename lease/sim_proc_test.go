@@ -218,19 +218,13 @@ func (w *world) queued(id string, a lease.Answer) {
 	w.line = slices.DeleteFunc(w.line, func(o string) bool { return o == id })
 }
 
-// mayAsk: an emptied store hears first of somebody who knew of the owner.
+// mayAsk: an emptied store hears first of somebody who knew of the owner, if
+// that owner's lease has not ended.
 func (w *world) mayAsk(id, seen string) bool {
-	if w.kind == stolen {
+	if w.ghost == "" || id == w.ghost || seen == w.ghost || w.storeNow() >= w.ghostEnd {
 		return true
 	}
-	for _, j := range w.alive {
-		if j.id != id && j.id != seen {
-			if s := w.store.Inspect(w.storeNow(), simMutex); s.State != lease.Held && s.Last != j.id {
-				return false
-			}
-		}
-	}
-	return true
+	return w.store.Inspect(w.storeNow(), simMutex).State == lease.Held
 }
 
 func (p *proc) Renew(seq int, id string, r lease.RenewRequest) {
@@ -245,6 +239,9 @@ func (p *proc) Renew(seq int, id string, r lease.RenewRequest) {
 func (p *proc) Release(seq int, id string, r lease.ReleaseRequest) {
 	p.call(seq, func() (lease.Answer, error) {
 		rings := p.w.store.Release(p.w.storeNow(), simMutex, id, r)
+		if p.w.ghost == id {
+			p.w.ghost = ""
+		}
 		p.w.log("%s release", id)
 		p.w.line = slices.DeleteFunc(p.w.line, func(o string) bool { return o == id })
 		p.w.ring(rings)

@@ -40,6 +40,8 @@ type world struct {
 	owners    map[string]*proc
 	departed  map[string]bool
 	line      []string // who queued, in order
+	ghost     string   // the owner that the store forgot
+	ghostEnd  time.Duration
 	faultsEnd time.Duration
 	lastStep  time.Duration
 	served    int // jobs started after the faults ended
@@ -193,10 +195,7 @@ func (w *world) fault() {
 			w.steal()
 		}
 	case w.kind == emptied && k < 3:
-		w.births++
-		w.store.Empty(fmt.Sprintf("birth-%d", w.births))
-		clear(w.departed) // with the tombstones; that costs a lease, not safety
-		w.log("store emptied")
+		w.empty()
 	case k < 3:
 		h.cutUntil = min(w.now+w.upTo(2*l), w.faultsEnd)
 		w.log("host %d cut off until %v", h.name, h.cutUntil)
@@ -215,6 +214,17 @@ func (w *world) fault() {
 		w.clock.offset += step
 		w.log("store's clock steps by %v", step)
 	}
+}
+
+// empty makes the store forget, as a server does that comes back without its data.
+func (w *world) empty() {
+	if s := w.store.Inspect(w.storeNow(), simMutex); s.State == lease.Held {
+		w.ghost, w.ghostEnd = s.Owner, w.storeNow()+s.Lease
+	}
+	w.births++
+	w.store.Empty(fmt.Sprintf("birth-%d", w.births))
+	clear(w.departed) // with the tombstones; that costs a lease, not safety
+	w.log("store emptied")
 }
 
 // steal gives the mutex to somebody who did not ask, as an administrator may.
