@@ -1,0 +1,96 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/simba-lock/simba/backend"
+	"github.com/simba-lock/simba/internal/guard"
+	"github.com/simba-lock/simba/lease"
+)
+
+// backendFlags are those of every command that talks to a backend.
+type backendFlags struct {
+	url            string
+	connectTimeout time.Duration
+}
+
+// backendFlagNames are the ones with variables.
+var backendFlagNames = []string{"backend", "connect-timeout"}
+
+func (f *backendFlags) add(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.url, "backend", "b", "file:", "where the mutex lives, as a `URL`")
+	f.connectTimeout = lease.DefaultConnectTimeout
+	flags.Var(&durationValue{
+		d: &f.connectTimeout, min: lease.MinDuration, max: time.Hour, shown: shortDuration(f.connectTimeout),
+	}, "connect-timeout", "longest time for the first contact with the backend")
+}
+
+func (f *backendFlags) check() error {
+	if f.url == "" {
+		return usagef("the backend is empty: give its URL, or leave out --backend and SIMBA_BACKEND for a local directory")
+	}
+	return nil
+}
+
+func (f *backendFlags) open(ctx context.Context) (lease.Backend, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.connectTimeout)
+	defer cancel()
+	b, err := backend.Open(ctx, f.url, backend.Options{LiveGuards: guard.Holding})
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return b, nil
+}
+
+// unavailable marks what went wrong with a backend outside of contending, where
+// lease does it.
+func unavailable(err error) error {
+	if statusOf(err) != exitFault {
+		return err
+	}
+	return fmt.Errorf("%w: %w", lease.ErrUnreachable, err)
+}
+
+// mutexNames checks the names and drops those that are given twice.
+func mutexNames(args []string) ([]string, error) {
+	var names []string
+	seen := map[string]bool{}
+	for _, name := range args {
+		if err := lease.CheckName(name); err != nil {
+			return nil, &usageError{err: err}
+		}
+		if !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// completeNames offers the mutexes that the backend knows.
+func (a *app) completeNames(c *cobra.Command, f *backendFlags) []cobra.Completion {
+	if a.fromEnv(c.Flags(), backendFlagNames...) != nil || f.check() != nil {
+		return nil
+	}
+	f.connectTimeout = time.Second // somebody is looking at the cursor
+	b, err := f.open(c.Context())
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = b.Close() }()
+	ctx, cancel := context.WithTimeout(c.Context(), f.connectTimeout)
+	defer cancel()
+	names, _ := b.List(ctx)
+	return names
+}
+
+func (a *app) completeArgs(f *backendFlags) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.completeNames(c, f), cobra.ShellCompDirectiveNoFileComp
+	}
+}

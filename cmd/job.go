@@ -1,0 +1,166 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/simba-lock/simba/internal/guard"
+	"github.com/simba-lock/simba/lease"
+)
+
+// work is what happens while the mutex is held. It returns when nothing of the
+// job is left, since the mutex is released then.
+func (r *runner) work(ctx context.Context, h *lease.Holder) error {
+	r.line.erase()
+	if err := r.endPrevious(ctx, h); err != nil {
+		return err
+	}
+	anchors := h.Anchors()
+	d := h.Deadlines()
+	_, err := r.guard.Start(ctx, guard.Order{
+		Path:      r.path,
+		Argv:      r.argv,
+		Env:       jobEnv(r.env, h, r.backend.Name()),
+		Deadlines: guard.Deadlines{Stop: d.Stop, Kill: d.Kill},
+		StartBy:   d.Held,
+		Hold:      anchors,
+	})
+	if errors.Is(err, guard.ErrLate) {
+		return lease.ErrLate // the guard takes another order
+	}
+	if err != nil {
+		_ = r.guard.Close() // something may have been started: it is gone afterwards
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("cannot start the job: %w", err)
+	}
+	r.started = true
+	r.supervise(ctx, h, anchors)
+	r.status = r.guard.Wait()
+	return nil
+}
+
+// supervise passes on what happens to the lease and to the job until the whole
+// job is gone.
+func (r *runner) supervise(ctx context.Context, h *lease.Holder, anchors []*os.File) {
+	held := map[*os.File]bool{}
+	for _, f := range anchors {
+		held[f] = true
+	}
+	var timeout <-chan time.Time
+	if r.o.timeout > 0 {
+		timer := time.NewTimer(r.o.timeout)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	stop := ctx.Done()
+	for {
+		select {
+		case d := <-h.Changes():
+			r.guard.Extend(guard.Deadlines{Stop: d.Stop, Kill: d.Kill})
+			for _, f := range h.Anchors() {
+				if held[f] {
+					continue
+				}
+				held[f] = true
+				if err := r.guard.Hold(f); err != nil {
+					r.log.Warn(fmt.Sprintf("the guard cannot hold %s: %v", f.Name(), err))
+				}
+			}
+		case <-stop:
+			stop = nil
+			r.toldToStop(context.Cause(ctx))
+		case <-timeout:
+			r.timedOut = true
+			r.guard.Stop()
+		case n := <-r.guard.Notices():
+			r.news.notice(n)
+		case <-r.guard.Done():
+			return
+		}
+	}
+}
+
+// toldToStop: the lease is lost, or a signal arrived in the instant in which the
+// job was started and counts as one for it.
+func (r *runner) toldToStop(cause error) {
+	var end *ended
+	if errors.As(cause, &end) && end.sig != 0 {
+		r.guard.Signal(end.sig)
+		return
+	}
+	r.guard.Lost()
+}
+
+// endPrevious ends what owners left whose supervisors were both killed. The job
+// must not start beside it, however long that takes.
+func (r *runner) endPrevious(ctx context.Context, h *lease.Holder) error {
+	for _, id := range h.Unreleased() {
+		if err := r.endOf(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) endOf(ctx context.Context, id string) error {
+	const tellEvery = 10 * time.Second
+	owner := escape(lease.ShortID(id))
+	var told time.Time
+	for fails := 0; ; fails++ {
+		ended, stuck, err := guard.EndByEnv(ctx, ownerVariable+"="+id)
+		if ended > 0 {
+			r.log.Warn(fmt.Sprintf("%s was killed and left %d processes behind; they were ended", owner, ended))
+		}
+		if err == nil && len(stuck) == 0 {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if now := time.Now(); now.Sub(told) >= tellEvery {
+			told = now
+			r.log.Warn(fmt.Sprintf("%s was killed and left processes behind: %v; they cannot be ended (%v), and the job starts when they are gone",
+				owner, stuck, err))
+		}
+		timer := time.NewTimer(backoff(fails))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// ownerVariable carries the owner's id to the job. The next owner finds by it
+// what a dead one left.
+const ownerVariable = "SIMBA_OWNER"
+
+// jobEnv is the environment of the job: simba's own, without the password, with
+// the job's lease last so that it wins over what was inherited.
+func jobEnv(env []string, h *lease.Holder, backend string) []string {
+	set := []string{
+		"SIMBA_BACKEND=" + backend,
+		"SIMBA_MUTEX=" + h.Mutex(),
+		fmt.Sprintf("SIMBA_FENCE=%d", h.Fence()),
+		ownerVariable + "=" + h.ID(),
+	}
+	gone := map[string]bool{"SIMBA_BACKEND_PASSWORD": true}
+	for _, kv := range set {
+		name, _, _ := strings.Cut(kv, "=")
+		gone[name] = true
+	}
+	var out []string
+	for _, kv := range env {
+		if name, _, _ := strings.Cut(kv, "="); !gone[name] {
+			out = append(out, kv)
+		}
+	}
+	return append(out, set...)
+}
