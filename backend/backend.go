@@ -1,0 +1,106 @@
+// Package backend opens the store of mutexes that a URL names.
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/simba-lock/simba/backend/file"
+	"github.com/simba-lock/simba/lease"
+)
+
+// ErrURL: the URL does not name a backend. It is a mistake of the caller's; no
+// text of it contains the URL, which may contain a password.
+var ErrURL = errors.New("not a backend")
+
+// Options are what only some backends need.
+type Options struct {
+	// LiveGuards finds the processes that watch over a running job and carry a
+	// tag made by [Tag] (file backend).
+	LiveGuards func(tag string) ([]int, error)
+}
+
+// schemes is for people who mistyped one.
+const schemes = "file:"
+
+// Open prepares a backend. It makes no connection: the first call does.
+func Open(ctx context.Context, rawURL string, o Options) (lease.Backend, error) {
+	u, err := parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	switch u.Scheme {
+	case "file":
+		dir, private, err := directory(ctx, u)
+		if err != nil {
+			return nil, err
+		}
+		return file.New(dir, file.Options{LiveGuards: o.LiveGuards, Private: private}), nil
+	case "":
+		return nil, fmt.Errorf("%w: it has no scheme; there are: %s", ErrURL, schemes)
+	}
+	return nil, fmt.Errorf("%w: the scheme is unknown; there are: %s", ErrURL, schemes)
+}
+
+// Tag is the word that a guard carries for a mutex of this backend, by which
+// others find it; empty if the backend needs none.
+func Tag(ctx context.Context, rawURL, mutex string) (string, error) {
+	u, err := parse(rawURL)
+	if err != nil || u.Scheme != "file" {
+		return "", err
+	}
+	dir, _, err := directory(ctx, u)
+	if err != nil {
+		return "", err
+	}
+	return file.Tag(dir, mutex), nil
+}
+
+// Warnings says what is doubtful about a backend, for people.
+func Warnings(ctx context.Context, b lease.Backend) []string {
+	if w, ok := b.(interface {
+		Warnings(context.Context) []string
+	}); ok {
+		return w.Warnings(ctx)
+	}
+	return nil
+}
+
+// parse keeps what it was given out of its errors: url.Parse quotes it.
+func parse(rawURL string) (*url.URL, error) {
+	if strings.TrimSpace(rawURL) == "" {
+		return nil, fmt.Errorf("%w: it is empty", ErrURL)
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: it is not a well-formed URL", ErrURL)
+	}
+	return u, nil
+}
+
+// directory is the one that a file URL names. Relative paths would mean another
+// directory in every working directory, so there are none.
+func directory(ctx context.Context, u *url.URL) (dir string, private bool, err error) {
+	switch {
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "", false, fmt.Errorf("%w: a file URL has no options (write ? and # in a path as %%3F and %%23)", ErrURL)
+	case u.Opaque != "":
+		return "", false, fmt.Errorf("%w: a file URL needs an absolute path: file:///directory", ErrURL)
+	case u.User != nil || u.Host != "":
+		return "", false, fmt.Errorf("%w: a file URL has no host: file:///directory, with three slashes", ErrURL)
+	case u.Path == "":
+		if dir, err = file.DefaultDir(ctx); err != nil {
+			return "", false, fmt.Errorf("%w: %w", ErrURL, err)
+		}
+		return dir, true, nil
+	case !filepath.IsAbs(u.Path) || strings.ContainsRune(u.Path, 0):
+		return "", false, fmt.Errorf("%w: a file URL needs an absolute path: file:///directory", ErrURL)
+	case filepath.Clean(u.Path) == "/":
+		return "", false, fmt.Errorf("%w: the root directory is no place for mutexes", ErrURL)
+	}
+	return filepath.Clean(u.Path), false, nil
+}

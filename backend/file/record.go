@@ -1,0 +1,243 @@
+package file
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/simba-lock/simba/lease"
+)
+
+const (
+	lockName   = "lock"
+	recordName = "record"
+	revokeName = "revoke"
+	newRecord  = ".record.new"
+
+	// maxRead bounds what is read of a file that anybody may have written.
+	maxRead = 64 << 10
+	maxID   = 512
+	maxText = 4096
+	// maxFence: fences are exact in every JSON reader.
+	maxFence = 1<<53 - 1
+	// maxPending bounds the owners that died one after the other, each before it
+	// had ended what the one before it left.
+	maxPending = 16
+	// recordPad leaves room in the record's last block, so that a release can
+	// be written over it when no new file can be made.
+	recordPad = 512
+)
+
+// record says who owns a mutex or did last. It decides nothing but the next
+// fence and whom to look for before a job is started.
+type record struct {
+	Mutex    string     `json:"mutex"`
+	Owner    string     `json:"owner"`
+	Info     lease.Info `json:"info"`
+	Fence    uint64     `json:"fence"`
+	Acquired time.Time  `json:"acquired"`
+	TTL      int64      `json:"ttl_ms,omitempty"`
+	Lease    int64      `json:"lease_ms,omitempty"`
+	Released bool       `json:"released,omitempty"`
+	Ended    time.Time  `json:"ended,omitzero"`
+	Boot     string     `json:"boot,omitempty"`
+	// Lock is the inode of the lock file under which this was written.
+	Lock uint64 `json:"lock"`
+	// Pending are earlier owners that never released and whose leftovers nobody
+	// has ended for certain, the latest first.
+	Pending []string `json:"pending,omitempty"`
+}
+
+// readRecord returns nil and why if there is none that can be believed. An
+// error says that it cannot be known.
+func (p *place) readRecord() (*record, string, error) {
+	b, err := p.read(p.dir, recordName, maxRead)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	r := &record{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, "the record is not readable", nil
+	}
+	switch {
+	case r.Mutex != p.mutex:
+		return nil, "the record is of another mutex", nil
+	case r.Owner == "" || len(r.Owner) > maxID || r.Fence == 0 || r.Fence >= maxFence:
+		return nil, "the record makes no sense", nil
+	}
+	r.Info = bounded(r.Info)
+	r.Pending = r.Pending[:min(len(r.Pending), maxPending)]
+	r.Pending = slices.DeleteFunc(r.Pending, func(id string) bool { return id == "" || len(id) > maxID })
+	return r, "", nil
+}
+
+// read returns a small file's contents. Its error is sorted, but for ENOENT.
+func (p *place) read(at int, name string, limit int) ([]byte, error) {
+	path := p.path(name)
+	fd, _, err := p.openFile(at, name, path, unix.O_RDONLY)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, sorted(path, err)
+	}
+	defer unix.Close(fd)
+	b, err := readFD(fd, limit)
+	return b, sorted(path, err)
+}
+
+func readFD(fd, limit int) ([]byte, error) {
+	b := make([]byte, 0, 1024)
+	for len(b) < limit {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, len(b))
+		}
+		n, err := unix.Pread(fd, b[len(b):min(cap(b), limit)], int64(len(b)))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			break
+		}
+		b = b[:len(b)+n]
+	}
+	return b, nil
+}
+
+// bounded cuts what others wrote about themselves to a sane length.
+func bounded(i lease.Info) lease.Info {
+	for _, s := range []*string{&i.Host, &i.User, &i.Program, &i.Note} {
+		*s = (*s)[:min(len(*s), maxText)]
+	}
+	return i
+}
+
+func (r *record) encode() []byte {
+	b, err := json.Marshal(r)
+	if err != nil { // a time with a year beyond 9999 in the contender's info
+		c := *r
+		c.Info.Since = time.Time{}
+		b, _ = json.Marshal(&c)
+	}
+	return append(b, '\n')
+}
+
+// writeRecord replaces the record. Only who holds the lock writes, so one fixed
+// name for the new file is enough, and what a crash left there is removed. It
+// is not synced to disk: a record matters only as long as the machine is up.
+func (p *place) writeRecord(r *record) (inode, error) {
+	b := r.encode()
+	if n := len(b) % recordPad; !r.Released && n > recordPad-128 || n == 0 {
+		b = append(b, bytes.Repeat([]byte{' '}, recordPad)...)
+	}
+	b = append(b, bytes.Repeat([]byte{' '}, recordPad-len(b)%recordPad)...)
+	fd, err := p.create(p.dir, newRecord)
+	if errors.Is(err, unix.EEXIST) {
+		_ = unix.Unlinkat(p.dir, newRecord, 0)
+		fd, err = p.create(p.dir, newRecord)
+	}
+	if err != nil {
+		return inode{}, err
+	}
+	var st unix.Stat_t
+	err = write(fd, b)
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	_ = unix.Close(fd)
+	if err == nil {
+		err = unix.Renameat(p.dir, newRecord, p.dir, recordName)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(p.dir, newRecord, 0)
+		return inode{}, err
+	}
+	return inodeOf(&st), nil
+}
+
+// overwriteRecord is for a release on a full disk: it fits into the blocks that
+// the record has. A reader in this instant may see a garbled record, which says
+// nothing that counts.
+func (p *place) overwriteRecord(r *record) error {
+	fd, st, err := p.openFile(p.dir, recordName, p.path(recordName), unix.O_RDWR)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	b := r.encode()
+	if int64(len(b)) > st.Size {
+		return unix.ENOSPC
+	}
+	b = append(b, bytes.Repeat([]byte{' '}, int(st.Size)-len(b))...)
+	_, err = unix.Pwrite(fd, b, 0)
+	return err
+}
+
+// nextFence rises even if the record was lost: by what the contender saw, and
+// by the time of day.
+func nextFence(last *record, seen uint64) (uint64, error) {
+	f := max(uint64(max(time.Now().UnixMicro(), 0)), 1)
+	if last != nil {
+		f = max(f, last.Fence+1)
+	}
+	if seen < maxFence {
+		f = max(f, seen+1)
+	}
+	if f > maxFence {
+		return 0, fmt.Errorf("the clock is beyond the year 2255: no fence is left")
+	}
+	return f, nil
+}
+
+// unreleased are the owners whose leftovers may still be at work, when the lock
+// was found free under this record. Nothing outlives the boot it was in.
+func (r *record) unreleased(by string) []string {
+	if r == nil || r.Boot != bootID() {
+		return nil
+	}
+	ids := slices.Clone(r.Pending)
+	if !r.Released {
+		ids = slices.Insert(ids, 0, r.Owner)
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id == by })
+	return ids[:min(len(ids), maxPending)]
+}
+
+// readRevoked tells whether this owner was told to stop.
+func (p *place) readRevoked(owner string) (bool, error) {
+	b, err := p.read(p.dir, revokeName, maxID)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil && string(bytes.TrimSpace(b)) == owner, err
+}
+
+// writeRevoked leaves the mark for the owner. It names him, so it means nothing
+// to the next one.
+func (p *place) writeRevoked(owner string) error {
+	tmp := ".revoke-" + random()
+	fd, err := p.create(p.dir, tmp)
+	if err != nil {
+		return err
+	}
+	err = write(fd, []byte(owner+"\n"))
+	_ = unix.Close(fd)
+	if err == nil {
+		err = unix.Renameat(p.dir, tmp, p.dir, revokeName)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(p.dir, tmp, 0)
+	}
+	return err
+}

@@ -1,0 +1,46 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// fingerprint changes with what can be seen of the mutexes; with none named, of all.
+func (b *Backend) fingerprint(ctx context.Context, mutexes []string) string {
+	var text strings.Builder
+	if len(mutexes) == 0 {
+		var err error
+		if mutexes, err = b.List(ctx); err != nil {
+			fmt.Fprintln(&text, err)
+		}
+	}
+	for _, m := range mutexes {
+		s, err := b.Inspect(ctx, m)
+		fmt.Fprintln(&text, s, err)
+	}
+	return text.String()
+}
+
+// scene is what Watch watches: the store, and of each mutex its directory, in
+// which the lock is closed and the record replaced, and its queue.
+func (b *Backend) scene(ctx context.Context, mutexes []string) sight {
+	var v sight
+	v.add(b.dir, entering)
+	if v.blind {
+		return v
+	}
+	if len(mutexes) == 0 {
+		mutexes, _ = b.List(ctx)
+	}
+	for _, m := range mutexes {
+		dir := filepath.Join(b.dir, escape(m))
+		// What is missing is made in a directory that is watched.
+		quiet := v.blind
+		v.add(dir, closing)
+		v.add(filepath.Join(dir, queueName), closing)
+		v.blind = quiet
+	}
+	return v
+}
