@@ -94,7 +94,7 @@ func (b *Backend) Inspect(ctx context.Context, mutex string) (lease.Snapshot, er
 	switch {
 	case held:
 		s.State, s.TTL, s.Lease = lease.Held, lease.Forever, lease.Forever
-		if rec == nil || rec.Released { // the owner has not written it yet
+		if rec == nil || rec.released() { // the owner has not written it yet
 			break
 		}
 		s.Owner, s.Info, s.Fence, s.Acquired = rec.Owner, rec.Info, rec.Fence, rec.Acquired
@@ -104,7 +104,7 @@ func (b *Backend) Inspect(ctx context.Context, mutex string) (lease.Snapshot, er
 		s.State, s.Lease = lease.Promised, lease.PromiseLife
 	}
 	if rec != nil {
-		s.Last, s.Released, s.Fence = rec.Owner, rec.Released, rec.Fence
+		s.Last, s.Released, s.Fence = rec.Owner, rec.released(), rec.Fence
 	}
 	return s, nil
 }
@@ -204,7 +204,7 @@ func (b *Backend) Revoke(ctx context.Context, mutex, owner string) error {
 	if err != nil {
 		return err
 	}
-	if rec == nil || rec.Released || rec.Owner != owner {
+	if rec == nil || rec.released() || rec.Owner != owner {
 		return lease.ErrNotOwner
 	}
 	return sorted(p.path(revokeName), p.writeRevoked(owner))

@@ -21,7 +21,7 @@ type ownership struct {
 	root    inode // the directory that is claimed
 	claimed bool
 	rec     record
-	written inode // the record file as this owner wrote it
+	file    *os.File // the record, as this owner wrote it; nil if it could not
 	revoked bool
 	// begun: the work was started under this lease, so what earlier owners left
 	// has been ended.
@@ -29,6 +29,9 @@ type ownership struct {
 }
 
 func (o *ownership) close() {
+	if o.file != nil {
+		_ = o.file.Close()
+	}
 	for _, f := range o.anchors {
 		_ = f.Close()
 	}
@@ -67,7 +70,7 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 	if err != nil {
 		return lease.Answer{}, err
 	}
-	if last == nil || !last.Released || last.Lock != st.Ino {
+	if last == nil || !last.released() || last.Lock != st.Ino {
 		if a, err := s.suspect(p, r); err != nil || a.State == lease.Held {
 			return a, err
 		}
@@ -84,7 +87,7 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 	s.own = &ownership{
 		anchors: []*os.File{file, p.keepRoot()},
 		lock:    inodeOf(st), root: p.rootRef, claimed: claimed,
-		rec: *rec, written: written,
+		rec: *rec, file: written,
 	}
 	s.drop(p)
 	s.changed()
@@ -223,14 +226,32 @@ func (o *ownership) inPlace(p *place) bool {
 	return p.dir >= 0 && p.rootRef == o.root && p.leadsTo(o.lock)
 }
 
-// keepRecord writes the record again if somebody removed or changed it.
+// recordInPlace: the record is still the file that this owner wrote.
+func (o *ownership) recordInPlace(p *place) bool {
+	if o.file == nil {
+		return false
+	}
+	var st unix.Stat_t
+	at, err := statPath(p.path(recordName))
+	return err == nil && unix.Fstat(int(o.file.Fd()), &st) == nil && at == inodeOf(&st)
+}
+
+// keepRecord writes the record again if somebody removed or replaced it.
 func (o *ownership) keepRecord(p *place) {
-	if i, err := statPath(p.path(recordName)); err == nil && i == o.written {
+	if !o.recordInPlace(p) {
+		o.writeRecord(p)
+	}
+}
+
+func (o *ownership) writeRecord(p *place) {
+	f, err := p.writeRecord(&o.rec)
+	if err != nil {
 		return
 	}
-	if i, err := p.writeRecord(&o.rec); err == nil {
-		o.written = i
+	if o.file != nil {
+		_ = o.file.Close()
 	}
+	o.file = f
 }
 
 const (
@@ -287,8 +308,7 @@ func (s *session) restore(ctx context.Context) (lease.Answer, error) {
 	o.anchors = append(o.anchors, file)
 	o.lock = inodeOf(st)
 	o.rec.Lock = st.Ino
-	o.written = inode{}
-	o.keepRecord(p)
+	o.writeRecord(p)
 	s.changed()
 	return s.mine(nil), nil
 }
@@ -310,13 +330,13 @@ func (o *ownership) sign(p *place) {
 		return
 	}
 	_ = unix.Unlinkat(p.dir, revokeName, 0)
-	rec := o.rec
-	rec.Released = true
-	rec.Ended = time.Now().UTC().Truncate(time.Millisecond)
-	if o.begun {
-		rec.Pending = nil
+	if o.begun && len(o.rec.Pending) > 0 {
+		o.rec.Pending = nil
+		o.writeRecord(p)
+	} else {
+		o.keepRecord(p)
 	}
-	if _, err := p.writeRecord(&rec); err != nil {
-		_ = p.overwriteRecord(&rec)
+	if o.file != nil {
+		_ = o.rec.end(o.file)
 	}
 }

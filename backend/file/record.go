@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,9 +30,6 @@ const (
 	// maxPending bounds the owners that died one after the other, each before it
 	// had ended what the one before it left.
 	maxPending = 16
-	// recordPad leaves room in the record's last block, so that a release can
-	// be written over it when no new file can be made.
-	recordPad = 512
 )
 
 // record says who owns a mutex or did last. It decides nothing but the next
@@ -43,14 +42,26 @@ type record struct {
 	Acquired time.Time  `json:"acquired"`
 	TTL      int64      `json:"ttl_ms,omitempty"`
 	Lease    int64      `json:"lease_ms,omitempty"`
-	Released bool       `json:"released,omitempty"`
-	Ended    time.Time  `json:"ended,omitzero"`
 	Boot     string     `json:"boot,omitempty"`
 	// Lock is the inode of the lock file under which this was written.
 	Lock uint64 `json:"lock"`
 	// Pending are earlier owners that never released and whose leftovers nobody
 	// has ended for certain, the latest first.
 	Pending []string `json:"pending,omitempty"`
+	// Ended is when the owner released it, in the form of endedForm; blanks of
+	// the same length while it has not. So a release is a few bytes written over
+	// the old ones: it costs next to nothing, works on a full disk, and a reader
+	// sees either a time or none.
+	Ended string `json:"ended"`
+}
+
+const endedForm = "2006-01-02T15:04:05.000Z"
+
+var notEnded = strings.Repeat(" ", len(endedForm))
+
+func (r *record) released() bool {
+	_, err := time.Parse(endedForm, r.Ended)
+	return err == nil
 }
 
 // readRecord returns nil and why if there is none that can be believed. An
@@ -124,63 +135,48 @@ func bounded(i lease.Info) lease.Info {
 }
 
 func (r *record) encode() []byte {
+	if r.Ended == "" {
+		r.Ended = notEnded
+	}
 	b, err := json.Marshal(r)
 	if err != nil { // a time with a year beyond 9999 in the contender's info
-		c := *r
-		c.Info.Since = time.Time{}
-		b, _ = json.Marshal(&c)
+		r.Info.Since = time.Time{}
+		b, _ = json.Marshal(r)
 	}
 	return append(b, '\n')
 }
 
-// writeRecord replaces the record. Only who holds the lock writes, so one fixed
-// name for the new file is enough, and what a crash left there is removed. It
-// is not synced to disk: a record matters only as long as the machine is up.
-func (p *place) writeRecord(r *record) (inode, error) {
-	b := r.encode()
-	if n := len(b) % recordPad; !r.Released && n > recordPad-128 || n == 0 {
-		b = append(b, bytes.Repeat([]byte{' '}, recordPad)...)
-	}
-	b = append(b, bytes.Repeat([]byte{' '}, recordPad-len(b)%recordPad)...)
+// writeRecord replaces the record, and returns the new one opened. Only who
+// holds the lock writes, so one fixed name for the new file is enough, and what
+// a crash left there is removed. It is not synced to disk: a record matters
+// only as long as the machine is up.
+func (p *place) writeRecord(r *record) (*os.File, error) {
 	fd, err := p.create(p.dir, newRecord)
 	if errors.Is(err, unix.EEXIST) {
 		_ = unix.Unlinkat(p.dir, newRecord, 0)
 		fd, err = p.create(p.dir, newRecord)
 	}
 	if err != nil {
-		return inode{}, err
+		return nil, err
 	}
-	var st unix.Stat_t
-	err = write(fd, b)
-	if err == nil {
-		err = unix.Fstat(fd, &st)
-	}
-	_ = unix.Close(fd)
-	if err == nil {
+	if err = write(fd, r.encode()); err == nil {
 		err = unix.Renameat(p.dir, newRecord, p.dir, recordName)
 	}
 	if err != nil {
+		_ = unix.Close(fd)
 		_ = unix.Unlinkat(p.dir, newRecord, 0)
-		return inode{}, err
+		return nil, err
 	}
-	return inodeOf(&st), nil
+	return os.NewFile(uintptr(fd), p.path(recordName)), nil
 }
 
-// overwriteRecord is for a release on a full disk: it fits into the blocks that
-// the record has. A reader in this instant may see a garbled record, which says
-// nothing that counts.
-func (p *place) overwriteRecord(r *record) error {
-	fd, st, err := p.openFile(p.dir, recordName, p.path(recordName), unix.O_RDWR)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
+// end writes the time of the release into an open record.
+func (r *record) end(file *os.File) error {
+	r.Ended = notEnded
 	b := r.encode()
-	if int64(len(b)) > st.Size {
-		return unix.ENOSPC
-	}
-	b = append(b, bytes.Repeat([]byte{' '}, int(st.Size)-len(b))...)
-	_, err = unix.Pwrite(fd, b, 0)
+	at := bytes.LastIndex(b, []byte(notEnded))
+	r.Ended = time.Now().UTC().Format(endedForm)
+	_, err := file.WriteAt([]byte(r.Ended), int64(at))
 	return err
 }
 
@@ -207,7 +203,7 @@ func (r *record) unreleased(by string) []string {
 		return nil
 	}
 	ids := slices.Clone(r.Pending)
-	if !r.Released {
+	if !r.released() {
 		ids = slices.Insert(ids, 0, r.Owner)
 	}
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id == by })

@@ -200,7 +200,7 @@ func (s *session) wait(p *place, r lease.TryRequest, a front) (lease.Answer, err
 func (p *place) heldBy() (lease.Answer, error) {
 	a := lease.Answer{State: lease.Held, Remaining: lease.Forever, Lease: lease.Forever}
 	rec, _, err := p.readRecord()
-	if err == nil && rec != nil && !rec.Released {
+	if err == nil && rec != nil && !rec.released() {
 		a.Owner, a.Info, a.Fence = rec.Owner, rec.Info, rec.Fence
 	}
 	return a, err
