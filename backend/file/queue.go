@@ -79,7 +79,8 @@ func readNames(dir int) ([]string, error) {
 	}
 	f := os.NewFile(uintptr(fd), ".")
 	defer f.Close()
-	return f.Readdirnames(-1)
+	names, err := f.Readdirnames(-1)
+	return names, ignore(err, unix.ENOENT)
 }
 
 // numberOf is a ticket's sequence number; 0 if the name is not a ticket's.

@@ -1,0 +1,124 @@
+-- acquire takes the mutex if it is the asker's turn, else joins the queue or
+-- renews the place in it.
+--
+-- No two own it at once: the string is set here and in renew only, and only when
+-- there is no string, no unended record of another owner, and no embargo for
+-- another. It goes by its own PX or by its owner's id, never otherwise.
+--
+--   ARGV: id, lease ms, ttl ms, queue 0|1, start over 0|1, info, score claimed,
+--         seen owner, seen fence, seen birth, seen lease ms, cluster 0|1
+local id, span, ttl, info = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[6]
+local queueing, over, claimed = ARGV[4] == '1', ARGV[5] == '1', tonumber(ARGV[7])
+local cluster = ARGV[12] == '1'
+local seen = {owner = ARGV[8], fence = tonumber(ARGV[9]), birth = ARGV[10], lease = tonumber(ARGV[11])}
+
+if spent(id) then return {'spent'} end
+settle()
+
+-- The asker saw an owner of whom nothing is known here: the store was emptied
+-- and that owner may still be at work. What was served once is not served again
+-- for another waiter that saw the same.
+local function impose()
+  if seen.owner == '' or holder() or seen.owner == hash.e_owner or seen.owner == hash.owner then return end
+  if (seen.birth == '' or seen.birth == hash.birth) and num('fence') >= seen.fence then return end
+  local ends = now + seen.lease
+  if embargoed() then
+    if num('e_fence') >= seen.fence then return end
+    ends = math.max(ends, num('e_end'))
+  end
+  set('e_owner', seen.owner)
+  set('e_fence', text(seen.fence))
+  set('e_end', text(ends))
+  set('e_lease', text(seen.lease))
+  set('fence', text(math.max(num('fence'), seen.fence)))
+  unset('promise')
+  unset('promise_end')
+  tell('embargo', seen.owner)
+end
+impose()
+if over then leave(id) end
+
+local next_fence = math.max(num('fence') + 1, seen.fence + 1, us)
+if holder() == id then
+  return keep(id, span, ttl, info, next_fence, not hash.revoked)
+end
+
+local me = known[id]
+local joined = false
+if queueing then
+  if not me then
+    me = {id = id, score = not over and claimed or us / 1000000, info = info}
+    queue[#queue + 1], known[id], joined = me, me, true
+  end
+  me.due, me.doubt, me.push = now, 0, false -- as long as nobody was asked
+  sort()
+end
+
+-- stay writes the asker's place and gives up the rest if that is refused.
+local function stay()
+  local look, heard = 0, nil
+  if queueing then
+    heard = listeners(id)
+    local at = rank(id)
+    me.push = (heard or 0) > 0
+    -- The first three look every second, so that each dead one among those in
+    -- front costs no more than its promise.
+    look = (me.push and at > 3) and math.min(at, 20) * 1000 or 1000
+    me.due = now + look
+    store(me)
+    if joined then tell('waiting', id) end
+  end
+  if next(changes) or #unqueued > 0 then flush(false) end
+  if queueing then
+    local added = redis.pcall('ZADD', QUEUE, string.format('%.6f', me.score), id)
+    if type(added) == 'table' and added.err then
+      redis.pcall('HDEL', LEASE, 'w:' .. id)
+      return nil, added
+    end
+    redis.call('PEXPIRE', QUEUE, text(HOUR))
+  end
+  publish()
+  return {look = look, listeners = heard}
+end
+
+if holder() then
+  local more, refused = stay()
+  return refused or answer('held', id, of_owner(more))
+end
+if embargoed() and hash.e_owner ~= id then
+  local more, refused = stay()
+  return refused or answer('held', id, of_embargo(more))
+end
+local first = turn(id, hash.owner or id, cluster)
+if first ~= id then
+  local more, refused = stay()
+  if refused then return refused end
+  more.remaining = num('promise_end') - now
+  return answer('promised', id, more)
+end
+
+-- SET is the first write: it is the one that a full server refuses.
+if not redis.call('SET', OWNER, id, 'NX', 'PX', text(span)) then
+  return redis.error_reply('ERR the key of the mutex appeared within one step')
+end
+owner, left = id, span
+joined = me and not joined
+record(id, info, next_fence, now)
+if not joined then -- a place that was never written needs no clearing
+  changes['w:' .. id] = nil
+  for i = #unqueued, 1, -1 do
+    if unqueued[i] == id then table.remove(unqueued, i) end
+  end
+  for i = #news, 1, -1 do
+    if news[i] == 'left@@' .. id then table.remove(news, i) end
+  end
+end
+extend(span, ttl)
+local written, failed = pcall(flush, true)
+if not written then
+  return undone(type(failed) == 'table' and failed or redis.error_reply(failed))
+end
+redis.pcall('PUBLISH', OWNER, 'acquired@@' .. id)
+tell('acquired', id)
+publish()
+return answer('mine', id, of_owner())

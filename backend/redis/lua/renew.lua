@@ -1,0 +1,38 @@
+-- renew sets the full lease anew for the owner, and puts a record back that had
+-- vanished (reassert) unless there is a trace of somebody who owned it since.
+--
+--   ARGV: id, lease ms, ttl ms, info, fence, reassert 0|1, dying 0|1
+local id, span, ttl, info = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local fence, reassert, dying = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1'
+
+local now_owner = holder()
+if now_owner == id then
+  return keep(id, span, ttl, info, fence, not hash.revoked or dying)
+end
+if now_owner then return answer('held', id, of_owner()) end
+if not reassert or spent(id) then return answer('gone', id) end
+
+local last = num('fence')
+if last > fence and embargoed() then return answer('held', id, of_embargo()) end
+if last > fence or (last == fence and hash.owner and hash.owner ~= id) then
+  return answer('gone', id)
+end
+
+if not redis.call('SET', OWNER, id, 'NX', 'PX', text(span)) then
+  return redis.error_reply('ERR the key of the mutex appeared within one step')
+end
+owner, left = id, span
+record(id, info, fence, hash.owner == id and num('acquired') or now)
+set('e_owner', id) -- lifted, and served
+set('e_fence', text(fence))
+set('e_end', text(now))
+set('e_lease', text(span))
+extend(span, ttl)
+local written, failed = pcall(flush, true)
+if not written then
+  return undone(type(failed) == 'table' and failed or redis.error_reply(failed))
+end
+redis.pcall('PUBLISH', OWNER, 'acquired@@' .. id)
+tell('acquired', id)
+publish()
+return answer('mine', id, of_owner())
