@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,10 +38,12 @@ func (f *backendFlags) check() error {
 	return nil
 }
 
+// open prepares the backend; the first call to it makes the connection.
 func (f *backendFlags) open(ctx context.Context) (lease.Backend, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.connectTimeout)
-	defer cancel()
 	b, err := backend.Open(ctx, f.url, backend.Options{LiveGuards: guard.Holding})
+	if errors.Is(err, backend.ErrURL) {
+		return nil, usagef("--backend: %w", err)
+	}
 	if err != nil {
 		return nil, unavailable(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/simba-lock/simba/backend"
 	"github.com/simba-lock/simba/internal/guard"
 	"github.com/simba-lock/simba/lease"
 )
@@ -33,20 +34,22 @@ type runner struct {
 
 func (a *app) run(ctx context.Context, o *runOptions) error {
 	r := &runner{app: a, o: o, env: os.Environ()}
-	// Before the mutex is asked for: a mistyped command keeps nobody waiting.
 	var err error
+	if r.backend, err = o.open(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = r.backend.Close() }()
+	// Before the mutex is asked for: a mistyped command keeps nobody waiting.
 	if r.path, r.argv, err = guard.Find(o.argv, r.env); err != nil {
 		return err
 	}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	if err := r.prepare(ctx, giveUp); err != nil {
+	if r.guard, err = r.launch(ctx, giveUp); err != nil {
 		return err
 	}
-	defer func() {
-		_ = r.guard.Close()
-		_ = r.backend.Close()
-	}()
+	defer func() { _ = r.guard.Close() }()
+	defer r.warn(ctx)()
 	r.line = newWaitingLine(a, o, r.acquired)
 	defer r.line.erase()
 	r.news = &news{log: a.log, line: r.line, o: o}
@@ -64,44 +67,46 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	return r.result(err)
 }
 
-// prepare launches the guard and opens the backend side by side, so that the
-// one costs no time beside the other.
-func (r *runner) prepare(ctx context.Context, giveUp context.CancelCauseFunc) error {
-	type opened struct {
-		b   lease.Backend
-		err error
+// launch starts the guard process. It comes up while the mutex is contended for,
+// so that it costs the job no time.
+func (r *runner) launch(ctx context.Context, giveUp context.CancelCauseFunc) (*guard.Guard, error) {
+	tag, err := backend.Tag(ctx, r.o.url, r.o.mutex)
+	if err != nil {
+		return nil, err
 	}
-	ready := make(chan opened, 1)
-	go func() {
-		b, err := r.o.open(ctx)
-		ready <- opened{b, err}
-	}()
-	g, launchErr := guard.Launch(guard.Config{
-		Tag:       r.o.tag(),
+	g, err := guard.Launch(guard.Config{
+		Tag:       tag,
 		Signal:    syscall.Signal(r.o.signal),
 		KillAfter: r.o.terms.KillAfter,
 		OnLost:    r.o.onLost,
 		Leftover:  r.o.leftover,
 		OnSignal:  func(sig syscall.Signal) { giveUp(&ended{sig: sig}) },
 	})
-	open := <-ready
-	r.guard, r.backend = g, open.b
-	if launchErr == nil && open.err == nil {
-		return nil
+	if err != nil {
+		return nil, fmt.Errorf("cannot start the guard: %w", err)
 	}
-	if g != nil && launchErr == nil {
-		_ = g.Close()
+	return g, nil
+}
+
+// warn tells what is doubtful about the backend, beside everything else: asking
+// a network file system may take its time. The function returned waits for it,
+// but not long.
+func (r *runner) warn(ctx context.Context) func() {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		for _, w := range backend.Warnings(ctx, r.backend) {
+			r.log.Warn(w)
+		}
+	}()
+	return func() {
+		timer := time.NewTimer(lastWords)
+		defer timer.Stop()
+		select {
+		case <-told:
+		case <-timer.C:
+		}
 	}
-	if open.b != nil && open.err == nil {
-		_ = open.b.Close()
-	}
-	if launchErr != nil {
-		return fmt.Errorf("cannot start the guard: %w", launchErr)
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return open.err
 }
 
 // result is what the run comes to.

@@ -56,6 +56,7 @@ type proc struct {
 	job     *job
 	stopped bool
 	lingers bool
+	buried  int // which store heard the release
 	broke   int // calls that failed in a row
 }
 
@@ -239,6 +240,7 @@ func (p *proc) Renew(seq int, id string, r lease.RenewRequest) {
 func (p *proc) Release(seq int, id string, r lease.ReleaseRequest) {
 	p.call(seq, func() (lease.Answer, error) {
 		rings := p.w.store.Release(p.w.storeNow(), simMutex, id, r)
+		p.buried = p.w.births
 		if p.w.ghost == id {
 			p.w.ghost = ""
 		}
@@ -318,7 +320,9 @@ func (p *proc) Emit(e lease.Event) {
 
 func (p *proc) End(err error) {
 	p.w.log("%s ended: %v", p, err)
-	if !p.lingers {
+	// A store that was emptied since has lost the tombstone too; a request that
+	// runs late may then cost a lease, but nothing runs under it.
+	if !p.lingers && p.buried == p.w.births {
 		p.w.departed[p.id] = true
 	}
 	p.over()

@@ -223,7 +223,7 @@ func (w *world) empty() {
 	}
 	w.births++
 	w.store.Empty(fmt.Sprintf("birth-%d", w.births))
-	clear(w.departed) // with the tombstones; that costs a lease, not safety
+	clear(w.departed)
 	w.log("store emptied")
 }
 

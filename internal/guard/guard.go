@@ -97,8 +97,8 @@ type Order struct {
 	// returns [ErrLate]. Zero means no limit.
 	StartBy time.Duration
 
-	// Hold are descriptors (of kernel locks) that the guard keeps open while anything of the job lives. They are copied:
-	// the caller closes its own when it likes. The guard closes its copies before Done; it never unlocks.
+	// Hold are descriptors (of kernel locks) that stay open while anything of the job lives, whichever of the two processes
+	// lives. They are copied: the caller closes its own when it likes. The copies are closed before Done, never unlocked.
 	Hold []*os.File
 }
 

@@ -17,21 +17,17 @@ var terminating = map[syscall.Signal]bool{unix.SIGTERM: true, unix.SIGINT: true,
 // foreground of its terminal, is not passed on.)
 var fromKeyboard = map[syscall.Signal]bool{unix.SIGINT: true, unix.SIGQUIT: true, unix.SIGTSTP: true, unix.SIGWINCH: true}
 
-// handled are the signals that this package takes, the urgent ones first: taking one costs about 20 µs.
-func handled() (first, rest []os.Signal) {
-	add := func(to *[]os.Signal, sigs ...syscall.Signal) {
-		for _, s := range sigs {
-			if !ignored(s) { // nohup: stays ignored, here and in the job
-				*to = append(*to, s)
-			}
+// handled are the signals that this package takes. Each costs about 20 µs to take and as much to give back, which is why the
+// real-time signals and some rare ones are not passed on; the runtime sees to it that they do no harm.
+func handled() (all []os.Signal) {
+	for _, s := range []syscall.Signal{
+		unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGCHLD, unix.SIGCONT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH,
+	} {
+		if !ignored(s) { // nohup: stays ignored, here and in the job
+			all = append(all, s)
 		}
 	}
-	add(&first, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGCHLD, unix.SIGCONT)
-	add(&rest, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGALRM, unix.SIGPWR)
-	for s := syscall.Signal(35); s <= 64; s++ { // real-time signals, but for those the C library keeps for itself
-		add(&rest, s)
-	}
-	return first, rest
+	return all
 }
 
 // takePipe keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a job must not.
@@ -42,13 +38,11 @@ var takePipe = sync.OnceFunc(func() {
 // takeSignals starts passing signals to the supervisor. signalsTaken is closed when all are.
 func (g *Guard) takeSignals() {
 	// Deep enough for every signal once; the runtime drops what does not fit.
-	g.signals = make(chan os.Signal, 128)
+	g.signals = make(chan os.Signal, 32)
 	g.signalsTaken = make(chan struct{})
 	g.running.Go(func() {
-		first, rest := handled()
-		signal.Notify(g.signals, first...)
+		signal.Notify(g.signals, handled()...)
 		takePipe()
-		signal.Notify(g.signals, rest...)
 		close(g.signalsTaken)
 		for s := range g.signals {
 			if sig, ok := s.(syscall.Signal); ok {
@@ -66,8 +60,10 @@ func (g *Guard) dropSignals() {
 func (g *Guard) gotSignal(sig syscall.Signal) {
 	switch {
 	case sig == unix.SIGCHLD:
-		g.lookAtGuard()
-		g.reapStrays()
+		if g.phase != finished {
+			g.lookAtGuard()
+			g.reapStrays()
+		}
 	case sig == unix.SIGCONT && g.overdue(Now()):
 		// Our own alarm; the guard wakes what is stopped.
 	case g.phase == waiting:

@@ -55,7 +55,8 @@ type supervisor struct {
 	early   []syscall.Signal
 	keyStop bool // a stop by the keyboard was seen
 
-	pid       int // of the job's first process
+	pid       int   // of the job's first process
+	holds     []int // copies of what the guard holds: if it dies, the locks must not be free before the tree is gone
 	known     bool
 	status    Status
 	tree      *tree
@@ -186,15 +187,19 @@ func (g *Guard) order(o Order, file *os.File, answer chan startAnswer) {
 		int64(g.cfg.Signal), int64(g.cfg.KillAfter), int64(g.cfg.OnLost)<<8 | int64(g.cfg.Leftover),
 	}}
 	m.files = []int{int(file.Fd()), 0, 1}
-	for _, f := range o.Hold {
-		m.files = append(m.files, int(f.Fd()))
+	if err := g.keep(o.Hold); err != nil {
+		g.letGo()
+		fail(err)
+		return
 	}
+	m.files = append(m.files, g.holds...)
 	g.phase, g.pending, g.name = starting, answer, o.Argv[0]
 	g.disarmed, g.stopped, g.killed = false, false, false
 	g.deadlines = o.Deadlines
 	g.schedule(Now())
 	if !g.tell(m) {
 		g.phase, g.pending = waiting, nil
+		g.letGo()
 		fail(errors.New("the guard does not take the order"))
 	}
 }
@@ -221,6 +226,7 @@ func (g *Guard) notStarted(err error) {
 	g.phase, g.answerBy = waiting, 0
 	g.deadlines = Deadlines{}
 	g.schedule(Now())
+	g.letGo()
 	early := g.early
 	g.early = nil
 	for _, sig := range early {
@@ -234,10 +240,29 @@ func (g *Guard) hold(f *os.File) error {
 	if g.phase != running {
 		return errors.New("no job runs")
 	}
-	if !g.tell(message{kind: msgHold, files: []int{int(f.Fd())}}) {
+	if err := g.keep([]*os.File{f}); err != nil {
+		return err
+	}
+	if !g.tell(message{kind: msgHold, files: g.holds[len(g.holds)-1:]}) {
 		return errors.New("the guard does not take the descriptor")
 	}
 	return nil
+}
+
+func (g *Guard) keep(files []*os.File) error {
+	for _, f := range files {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return &os.PathError{Op: "dup", Path: f.Name(), Err: err}
+		}
+		g.holds = append(g.holds, fd)
+	}
+	return nil
+}
+
+func (g *Guard) letGo() {
+	closeAll(g.holds)
+	g.holds = nil
 }
 
 // finish: nothing of the job is left, or the rest was let go.
@@ -257,6 +282,7 @@ func (g *Guard) finish() {
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 	}
 	g.hangUp()
+	g.letGo()
 	close(g.done)
 }
 

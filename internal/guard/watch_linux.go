@@ -42,13 +42,13 @@ func (g *Guard) expect(now, by time.Duration) {
 	unix.Kill(g.guard, unix.SIGCONT)
 }
 
-// patience is how long an answer may take: a quarter of what is left to the Kill deadline, so that time remains to kill the guard
-// and then the tree.
+// patience is how long an answer may take: three quarters of what is left to the Kill deadline. The rest is for killing the guard
+// and the tree, with what the lease has between Kill and its end (50 ms at least) in reserve.
 func (g *Guard) patience(now time.Duration) time.Duration {
 	if g.deadlines.Kill == 0 || g.disarmed {
 		return patience
 	}
-	return min(max((g.deadlines.Kill-now)/4, minPatience), patience)
+	return min(max((g.deadlines.Kill-now)*3/4, minPatience), patience)
 }
 
 func (g *Guard) lose() {

@@ -40,17 +40,17 @@ if over then leave(id) end
 
 local next_fence = math.max(num('fence') + 1, seen.fence + 1, us)
 if holder() == id then
-  return keep(id, span, ttl, info, next_fence, not hash.revoked)
+  return keep(id, span, ttl, info, next_fence, not revoked(id))
 end
 
-local me = known[id]
-local joined = false
+local me, joined = queue[rank(id)], false
 if queueing then
   if not me then
-    me = {id = id, score = not over and claimed or us / 1000000, info = info}
-    queue[#queue + 1], known[id], joined = me, me, true
+    me = {id = id, score = not over and claimed or us / 1000000}
+    queue[#queue + 1], joined = me, true
   end
-  me.due, me.doubt, me.push = now, 0, false -- as long as nobody was asked
+  known[id] = me
+  me.info, me.due, me.doubt, me.push = info, now, 0, false
   sort()
 end
 
@@ -102,17 +102,8 @@ if not redis.call('SET', OWNER, id, 'NX', 'PX', text(span)) then
   return redis.error_reply('ERR the key of the mutex appeared within one step')
 end
 owner, left = id, span
-joined = me and not joined
+if joined then table.remove(queue, rank(id)) end -- it was never written
 record(id, info, next_fence, now)
-if not joined then -- a place that was never written needs no clearing
-  changes['w:' .. id] = nil
-  for i = #unqueued, 1, -1 do
-    if unqueued[i] == id then table.remove(unqueued, i) end
-  end
-  for i = #news, 1, -1 do
-    if news[i] == 'left@@' .. id then table.remove(news, i) end
-  end
-end
 extend(span, ttl)
 local written, failed = pcall(flush, true)
 if not written then

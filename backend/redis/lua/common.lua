@@ -59,6 +59,7 @@ local function recorded()
 end
 local function holder() return owner or recorded() end
 local function remaining() return owner and left or num('end') - now end
+local function revoked(id) return hash.revoked and hash.owner == id end
 local function embargoed() return hash.e_owner and num('e_end') > now end
 local function spent(id)
   return num('t:' .. id) > now or (hash.owner == id and hash.released ~= nil)
@@ -263,7 +264,7 @@ local function answer(state, id, more)
   more = more or {}
   return {
     state, more.owner or '', more.info or '', more.fence or 0, hash.birth or '', more.remaining or 0,
-    more.lease or 0, us, rank(id), more.look or 0, hash.revoked and 1 or 0, more.listeners or -1,
+    more.lease or 0, us, rank(id), more.look or 0, revoked(id) and 1 or 0, more.listeners or -1,
     known[id] and string.format('%.6f', known[id].score) or '',
   }
 end

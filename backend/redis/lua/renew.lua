@@ -7,7 +7,7 @@ local fence, reassert, dying = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1'
 
 local now_owner = holder()
 if now_owner == id then
-  return keep(id, span, ttl, info, fence, not hash.revoked or dying)
+  return keep(id, span, ttl, info, fence, not revoked(id) or dying)
 end
 if now_owner then return answer('held', id, of_owner()) end
 if not reassert or spent(id) then return answer('gone', id) end
