@@ -61,7 +61,10 @@ func busyText(e *lease.BusyError, acquired, now time.Time) string {
 	case lease.Cooldown:
 		s = "nobody may have it for another " + left(a.Remaining)
 	default:
-		s = "held by " + who(a.Owner, a.Info)
+		s = "held"
+		if a.Owner != "" {
+			s += " by " + who(a.Owner, a.Info)
+		}
 		if !acquired.IsZero() {
 			s += " since " + when(acquired, now)
 		}

@@ -38,11 +38,14 @@ func diff(old, now lease.Snapshot, elapsed time.Duration) []lease.Event {
 	return d.events
 }
 
+// nobodyKnows stands for an owner without a name: the mutex is held all the same.
+const nobodyKnows = "unknown"
+
 // ownerOf is the owner while it owns; a snapshot may name one that does not any more.
 func ownerOf(s lease.Snapshot) string {
 	if state := stateName(s); state == stateHeld || state == stateTransition {
 		if s.Owner == "" {
-			return "unknown" // held all the same, by who knows whom
+			return nobodyKnows
 		}
 		return s.Owner
 	}
@@ -67,7 +70,7 @@ func (d *differ) owned(kind lease.EventKind, s lease.Snapshot) {
 func (d *differ) ownerGone(old, now lease.Snapshot, elapsed time.Duration) {
 	kind := lease.EventExpired
 	switch {
-	case now.Last == old.Owner && ownerOf(now) == "":
+	case now.Last == old.Owner && old.Owner != "":
 		if now.Released {
 			kind = lease.EventReleased
 		}

@@ -87,7 +87,24 @@ No two jobs of one mutex ever run at the same time.`,
 	root.SetErr(a.msg)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: flagError(err)} })
 	root.AddCommand(a.newRun(), a.newStatus(), a.newWatch(), a.newVersion())
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(*cobra.Command, []string) error {
+			return usagef("completion needs the name of a shell: bash, zsh, fish or powershell")
+		}
+		for _, shell := range c.Commands() {
+			shell.Args = noArgs
+		}
+	}
 	return root
+}
+
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no arguments", c.Name())
+	}
+	return nil
 }
 
 // flagError says what is wrong with a flag the way the rest of simba does.

@@ -121,7 +121,7 @@ func (r *runner) result(err error) error {
 		}
 		return err
 	case errors.As(err, &busy):
-		text := busyText(busy, r.acquired(busy.Answer.Owner), time.Now())
+		text := busyText(busy, r.identify(&busy.Answer), time.Now())
 		r.log.Warn(text, keyStatus, int(r.o.busyCode), keyOwner, busy.Answer.Owner)
 		return &ended{code: exitCode(r.o.busyCode)}
 	case err != nil:
@@ -142,6 +142,24 @@ func (r *runner) jobEnd() error {
 		return &ended{sig: st.Signal}
 	}
 	return &ended{code: exitCode(st.Code)}
+}
+
+// identify asks who and since when, if the answer does not tell yet: some
+// backends decide first and write down the name a moment later.
+func (r *runner) identify(a *lease.Answer) (since time.Time) {
+	const tries, pause = 10, 20 * time.Millisecond
+	for range tries {
+		s, err := inspect(context.Background(), r.backend, r.o.mutex, time.Second)
+		if err != nil || s.State != lease.Held || a.Owner != "" && s.Owner != a.Owner {
+			break // it has changed hands meanwhile; the answer stands
+		}
+		if s.Owner != "" {
+			a.Owner, a.Info = s.Owner, s.Info
+			return s.Acquired
+		}
+		<-time.After(pause)
+	}
+	return time.Time{}
 }
 
 // acquired asks since when an owner holds the mutex; zero if that is not to be

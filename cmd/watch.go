@@ -80,7 +80,7 @@ func (a *app) watch(ctx context.Context, o *watchOptions) error {
 	defer func() { _ = b.Close() }()
 	w := &watcher{
 		backend: b, names: o.names, until: o.until, limit: o.connectTimeout,
-		clock: lease.BootClock{}, seen: map[string]reading{},
+		clock: lease.BootClock{}, seen: map[string]reading{}, nameless: map[string]lease.Instant{},
 		tell: func(e lease.Event) error {
 			if o.asJSON {
 				return writeJSONLine(a.stdout, newEventLine(e))

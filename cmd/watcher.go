@@ -21,8 +21,11 @@ const (
 	afterEnd = 5 * time.Millisecond
 	// shortestLook keeps leases that end all the time from becoming a busy loop.
 	shortestLook = 20 * time.Millisecond
-	minBackoff   = 100 * time.Millisecond
-	maxBackoff   = 5 * time.Second
+	// settling is how long an owner may be nameless before that is told: some
+	// backends decide first and write down the name a moment later.
+	settling   = 500 * time.Millisecond
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 5 * time.Second
 )
 
 // watcher turns readings of mutexes into events. Nothing is queued: while tell
@@ -37,10 +40,11 @@ type watcher struct {
 	tell    func(lease.Event) error
 	trouble func(error)
 
-	seen    map[string]reading
-	started bool
-	deaf    atomic.Bool
-	fails   int
+	seen     map[string]reading
+	nameless map[string]lease.Instant // since when an owner has no name yet
+	started  bool                     // all snapshots were told
+	deaf     atomic.Bool
+	fails    int
 }
 
 type reading struct {
@@ -92,7 +96,8 @@ func (w *watcher) look(ctx context.Context) error {
 	var reader tellError
 	switch {
 	case err == nil:
-		w.fails, w.started = 0, true
+		w.fails = 0
+		w.started = w.started || len(w.nameless) == 0
 		return nil
 	case errors.As(err, &reader):
 		return reader.error
@@ -128,11 +133,33 @@ func (w *watcher) read(ctx context.Context) error {
 			return err
 		}
 		snap.Mutex = name
+		if w.unsettled(snap) {
+			continue
+		}
 		if err := w.differs(name, reading{snap, w.clock.Now()}); err != nil {
 			return tellError{err}
 		}
 	}
 	return nil
+}
+
+// unsettled: it has a new owner whose name will be there in a moment.
+func (w *watcher) unsettled(s lease.Snapshot) bool {
+	if ownerOf(s) != nobodyKnows {
+		delete(w.nameless, s.Mutex)
+		return false
+	}
+	now := w.clock.Now()
+	since, ok := w.nameless[s.Mutex]
+	if !ok {
+		since = now
+		w.nameless[s.Mutex] = now
+	}
+	if now-since >= settling {
+		delete(w.nameless, s.Mutex)
+		return false
+	}
+	return true
 }
 
 // differs tells what a reading has of new.
@@ -169,6 +196,9 @@ func (w *watcher) reached() bool {
 	if w.until == "" {
 		return false
 	}
+	if len(w.nameless) > 0 {
+		return false
+	}
 	for _, r := range w.seen {
 		held := ownerOf(r.snap) != ""
 		if held != (w.until == stateHeld) || !held && stateName(r.snap) != stateFree {
@@ -183,6 +213,9 @@ func (w *watcher) reached() bool {
 func (w *watcher) nextLook() time.Duration {
 	if w.fails > 0 {
 		return backoff(w.fails)
+	}
+	if len(w.nameless) > 0 {
+		return shortestLook
 	}
 	next := safetyLook
 	if w.deaf.Load() {

@@ -33,7 +33,8 @@ func watch(t *testing.T, store *backendtest.Memory, gate chan struct{}, until st
 	s := &watching{t: t, store: store, stop: cancel, gate: gate, result: make(chan error, 1)}
 	w := &watcher{
 		backend: store, names: names, until: until, limit: 3 * time.Second,
-		clock: backendtest.BubbleClock{}, seen: map[string]reading{},
+		clock: backendtest.BubbleClock{},
+		seen:  map[string]reading{}, nameless: map[string]lease.Instant{},
 		tell: func(e lease.Event) error {
 			if gate != nil {
 				<-gate
@@ -226,10 +227,30 @@ func TestWatchEndsWithItsReader(t *testing.T) {
 	bubble(t, func(t *testing.T, store *backendtest.Memory) {
 		w := &watcher{
 			backend: store, names: []string{"m"}, limit: time.Second, clock: backendtest.BubbleClock{},
-			seen: map[string]reading{}, tell: func(lease.Event) error { return syscall.EPIPE },
+			seen: map[string]reading{}, nameless: map[string]lease.Instant{}, tell: func(lease.Event) error { return syscall.EPIPE },
 		}
 		if err := w.run(t.Context()); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// A backend that writes down an owner's name after the decision must not show
+// owners without a name in between.
+func TestWatchWaitsForTheName(t *testing.T) {
+	w := &watcher{clock: backendtest.BubbleClock{}, nameless: map[string]lease.Instant{}}
+	synctest.Test(t, func(t *testing.T) {
+		nameless := lease.Snapshot{Mutex: "m", State: lease.Held, TTL: lease.Forever, Lease: lease.Forever}
+		if !w.unsettled(nameless) || w.nextLook() != shortestLook {
+			t.Error("a nameless owner is told at once")
+		}
+		time.Sleep(settling)
+		if w.unsettled(nameless) {
+			t.Error("an owner that stays nameless is never told")
+		}
+		w.unsettled(nameless)
+		if w.unsettled(lease.Snapshot{Mutex: "m"}) || len(w.nameless) > 0 {
+			t.Error("what has passed is remembered")
 		}
 	})
 }
