@@ -1,0 +1,71 @@
+# make build   the binary, bin/simba
+# make test    all tests; installs what they need
+# make lint    golangci-lint, pinned
+# make bench   what simba costs beside flock(1)
+# make simulate SEEDS=100000   more of the simulation of the protocol
+# make torture ROUNDS=30       real runs that are killed, stopped and cut off
+# make clean
+
+GO ?= go
+BINARY ?= bin/simba
+SEEDS ?= 100000
+ROUNDS ?= 30
+GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# What the tests need beside Go: program:package of Debian that has it. The
+# race detector needs a C compiler.
+TEST_NEEDS = \
+	cc:gcc \
+	flock:util-linux \
+	setsid:util-linux \
+	script:bsdutils \
+	nohup:coreutils \
+	tar:tar \
+	bash:bash
+# Further packages without a program of their own.
+TEST_PACKAGES = libc6-dev
+
+.PHONY: all build test needs check lint bench simulate torture clean
+
+all: build
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=auto -ldflags '-s -w' -o $(BINARY) .
+
+test: needs check
+	$(GO) test -race ./...
+
+check:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || echo .)); \
+	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted; exit 1; fi
+	$(GO) vet ./...
+
+needs:
+	@missing=; \
+	for need in $(TEST_NEEDS); do \
+		command -v "$${need%%:*}" >/dev/null || missing="$$missing $${need#*:}"; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	missing="$$missing $(TEST_PACKAGES)"; \
+	if ! command -v apt-get >/dev/null; then \
+		echo "the tests need what Debian has in:$$missing" >&2; exit 1; \
+	elif [ "$$(id -u)" = 0 ]; then root=; \
+	elif sudo -n true 2>/dev/null; then root=sudo; \
+	else echo "the tests need: sudo apt-get install$$missing" >&2; exit 1; fi; \
+	$$root apt-get update -q && \
+	DEBIAN_FRONTEND=noninteractive $$root apt-get install -q -y --no-install-recommends $$missing
+
+lint:
+	$(GOLANGCI_LINT) run
+
+bench: build
+	$(GO) run ./internal/bench -simba $(abspath $(BINARY))
+
+simulate:
+	SIMBA_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 0 -run 'TestSimulation$$' -v ./lease
+
+torture:
+	$(GO) test -count=1 -timeout 0 -v ./internal/torture -rounds $(ROUNDS)
+
+clean:
+	rm -rf bin dist coverage.out
