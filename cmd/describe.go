@@ -68,10 +68,7 @@ func busyText(e *lease.BusyError, acquired, now time.Time) string {
 		if !acquired.IsZero() {
 			s += " since " + when(acquired, now)
 		}
-		switch {
-		case a.Remaining == lease.Forever:
-			s += ", until it ends"
-		case a.Remaining > 0:
+		if a.Remaining > 0 && a.Remaining != lease.Forever {
 			s += ", lease ends in " + left(a.Remaining)
 		}
 	}

@@ -108,7 +108,7 @@ func TestBusyText(t *testing.T) {
 		{
 			lease.Answer{State: lease.Held, Owner: "abcd", Info: info, Remaining: lease.Forever},
 			time.Date(2026, 2, 2, 2, 0, 7, 0, time.Local),
-			"busy: held by abcd, 4242@web3 (backup.sh) since 2026-02-02 02:00:07, until it ends",
+			"busy: held by abcd, 4242@web3 (backup.sh) since 2026-02-02 02:00:07",
 		},
 		{
 			lease.Answer{State: lease.Promised, Owner: "1:7@db/ab", Remaining: 800 * time.Millisecond}, time.Time{},
