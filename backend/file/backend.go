@@ -150,7 +150,8 @@ func (b *Backend) List(ctx context.Context) ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		var st unix.Stat_t
-		if unix.Fstatat(p.root, e+"/"+lockName, &st, unix.AT_SYMLINK_NOFOLLOW) == unix.ENOENT {
+		err := unix.Fstatat(p.root, e+"/"+lockName, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == unix.ENOENT || err == unix.ENOTDIR {
 			continue // not ours, or nobody has locked it yet
 		}
 		if mutex, ok := unescape(e); ok {

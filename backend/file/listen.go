@@ -63,7 +63,11 @@ func (s *session) sight() sight {
 	}
 	p, err := s.b.enter(s.mutex, false)
 	if err != nil {
-		return sight{ring: true, after: ringAgain, blind: true}
+		v := sight{ring: true, after: ringAgain, blind: true}
+		if own != nil {
+			v.after = 0 // it is on the owner to put it back
+		}
+		return v
 	}
 	defer p.close()
 	v := sight{blind: p.dir < 0}

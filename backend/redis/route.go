@@ -1,0 +1,182 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// maxHops bounds how often a cluster may send a call on: while slots move it is
+// twice, and a loop would be a fault of the cluster's.
+const maxHops = 5
+
+// routes is what is known of the way to the server that has a mutex. A cluster
+// is not asked for its map: any node says who has a key when it is asked for
+// that key, and refuses the command, so it is sent on without being sent twice.
+type routes struct {
+	mu     sync.Mutex
+	nodes  []string          // known, the best first
+	owners map[string]string // of a mutex
+}
+
+func (r *routes) find(mutex string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if addr := r.owners[mutex]; addr != "" {
+		return addr
+	}
+	return r.nodes[0]
+}
+
+func (r *routes) learn(mutex, addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if mutex != "" {
+		r.owners[mutex] = addr
+	}
+	if !slices.Contains(r.nodes, addr) {
+		r.nodes = append(r.nodes, addr)
+	}
+}
+
+// failed puts a node last, so that the next attempt goes to another one.
+func (r *routes) failed(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for mutex, owner := range r.owners {
+		if owner == addr {
+			delete(r.owners, mutex)
+		}
+	}
+	if i := slices.Index(r.nodes, addr); i >= 0 {
+		r.nodes = append(slices.Delete(r.nodes, i, i+1), addr)
+	}
+}
+
+// connect dials the server at addr. For sentinels that is whoever they say is
+// the master.
+func (b *Backend) connect(ctx context.Context, addr string) (*conn, error) {
+	if b.set.kind == sentinel {
+		return b.connectMaster(ctx)
+	}
+	return dial(ctx, b.set.network, addr, b.set.tls, b.set.login, b.set.db)
+}
+
+// on makes calls at the server that has the mutex: one attempt. What was sent
+// and not refused is never sent again.
+func (b *Backend) on(ctx context.Context, mutex string, calls func(*goredis.Client) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return sorted(b.at(ctx, mutex, b.routes.find(mutex), calls))
+}
+
+func (b *Backend) at(ctx context.Context, mutex, addr string, calls func(*goredis.Client) error) error {
+	asking := false
+	for hop := 0; ; hop++ {
+		err := b.once(ctx, addr, func(lib *goredis.Client) error {
+			if asking {
+				if err := lib.Do(ctx, "ASKING").Err(); err != nil {
+					return err
+				}
+			}
+			return calls(lib)
+		})
+		to, ask := sentOn(err, addr)
+		if to == "" || hop == maxHops {
+			return err
+		}
+		if addr, asking = to, ask; !ask {
+			b.routes.learn(mutex, to)
+		}
+	}
+}
+
+// once uses an idle connection or a new one.
+func (b *Backend) once(ctx context.Context, addr string, calls func(*goredis.Client) error) error {
+	for {
+		c := b.shelf.take(addr)
+		kept := c != nil
+		if !kept {
+			var err error
+			if c, err = b.connect(ctx, addr); err != nil {
+				b.routes.failed(addr)
+				return err
+			}
+		}
+		err, usable := c.use(ctx, calls)
+		if usable {
+			b.shelf.put(addr, c)
+			return err
+		}
+		c.close()
+		if kept && errors.Is(err, errGone) && ctx.Err() == nil {
+			continue // nothing was sent
+		}
+		if deposed(err) {
+			b.shelf.drop(addr, false)
+		}
+		b.routes.failed(addr)
+		return err
+	}
+}
+
+// sentOn reads MOVED and ASK.
+func sentOn(err error, from string) (addr string, ask bool) {
+	var reply goredis.Error
+	if !errors.As(err, &reply) {
+		return "", false
+	}
+	word := strings.Fields(reply.Error())
+	if len(word) != 3 || word[0] != "MOVED" && word[0] != "ASK" {
+		return "", false
+	}
+	host, port, splitErr := net.SplitHostPort(word[2])
+	if splitErr != nil {
+		return "", false
+	}
+	if host == "" || host == "?" { // the node does not know its own name
+		host, _, _ = net.SplitHostPort(from)
+	}
+	return net.JoinHostPort(host, port), word[0] == "ASK"
+}
+
+// masters lists the servers that have a part of the keys.
+func (b *Backend) masters(ctx context.Context) ([]string, error) {
+	first := b.routes.find("")
+	if b.set.kind != cluster {
+		return []string{first}, nil
+	}
+	var slots []goredis.ClusterSlot
+	err := b.on(ctx, "", func(lib *goredis.Client) (err error) {
+		slots, err = lib.ClusterSlots(ctx).Result()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the nodes of the cluster: %w", err)
+	}
+	var addrs []string
+	for _, s := range slots {
+		if len(s.Nodes) == 0 {
+			continue
+		}
+		host, port, err := net.SplitHostPort(s.Nodes[0].Addr)
+		if err != nil {
+			continue
+		}
+		if host == "" {
+			host, _, _ = net.SplitHostPort(first)
+		}
+		if addr := net.JoinHostPort(host, port); !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+			b.routes.learn("", addr)
+		}
+	}
+	return addrs, nil
+}

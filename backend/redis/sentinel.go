@@ -1,0 +1,109 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// errNotMaster: the sentinels named a server that is none, or not yet.
+var errNotMaster = errors.New("the server that the sentinels name is not a master (failing over?)")
+
+// connectMaster asks the sentinels, then the server itself: right after a
+// failover some still name the old one.
+func (b *Backend) connectMaster(ctx context.Context) (*conn, error) {
+	addr, err := b.master(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := dial(ctx, "tcp", addr, b.set.tls, b.set.login, b.set.db)
+	if err != nil {
+		b.avoid.Store(&addr)
+		return nil, err
+	}
+	err, usable := c.use(ctx, func(lib *goredis.Client) error {
+		role, err := lib.Do(ctx, "ROLE").Slice()
+		if refused(err) {
+			return nil // a server that is no master refuses what matters
+		}
+		if err == nil && len(role) > 0 && role[0] != "master" {
+			err = errNotMaster
+		}
+		return err
+	})
+	if err == nil && usable {
+		b.avoid.Store(nil)
+		return c, nil
+	}
+	c.close()
+	b.avoid.Store(&addr)
+	return nil, err
+}
+
+// master asks all sentinels at once and takes the first answer, other than one
+// that has just proved wrong, unless there is no other.
+func (b *Backend) master(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		addr string
+		err  error
+	}
+	answers := make(chan answer, len(b.set.hosts))
+	for _, host := range b.set.hosts {
+		go func() {
+			addr, err := b.askSentinel(ctx, host)
+			answers <- answer{addr, err}
+		}()
+	}
+	var wrong string
+	if a := b.avoid.Load(); a != nil {
+		wrong = *a
+	}
+	var last string
+	var lastErr error
+	for range b.set.hosts {
+		select {
+		case a := <-answers:
+			switch {
+			case a.err != nil:
+				lastErr = a.err
+			case a.addr != wrong:
+				return a.addr, nil
+			default:
+				last = a.addr
+			}
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+	if last != "" {
+		return last, nil
+	}
+	return "", lastErr
+}
+
+func (b *Backend) askSentinel(ctx context.Context, host string) (string, error) {
+	c, err := dial(ctx, "tcp", host, b.set.tls, b.set.sentinel, 0)
+	if err != nil {
+		return "", err
+	}
+	defer c.close()
+	var addr []string
+	err, _ = c.use(ctx, func(lib *goredis.Client) (err error) {
+		addr, err = lib.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", b.set.master).StringSlice()
+		return err
+	})
+	switch {
+	case errors.Is(err, goredis.Nil):
+		return "", fmt.Errorf("the sentinel at %s knows no master %q", host, b.set.master)
+	case err != nil:
+		return "", err
+	case len(addr) != 2:
+		return "", fmt.Errorf("the sentinel at %s answers nonsense", host)
+	}
+	return net.JoinHostPort(addr[0], addr[1]), nil
+}
