@@ -18,6 +18,7 @@ TEST_NEEDS = \
 	cc:gcc \
 	flock:util-linux \
 	setsid:util-linux \
+	unshare:util-linux \
 	script:bsdutils \
 	nohup:coreutils \
 	tar:tar \

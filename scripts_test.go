@@ -70,9 +70,18 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/scripts",
 		Setup:               setUp,
 		Cmds:                scriptCommands,
+		Condition:           condition,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 	})
+}
+
+// condition knows [pidns]: whether PID namespaces can be made here.
+func condition(name string) (bool, error) {
+	if name != "pidns" {
+		return false, fmt.Errorf("unknown condition %q", name)
+	}
+	return exec.Command("unshare", "-pf", "--mount-proc", "true").Run() == nil, nil
 }
 
 // setUp gives each script a directory of mutexes of its own, and a mark by which
