@@ -194,6 +194,15 @@ func attend(g *Guard, deadlines func() Deadlines) int {
 // jobMode is a job that a shell cannot play.
 func jobMode(mode string, args []string) int {
 	switch mode {
+	case "sweeper":
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		ended, stuck, err := EndByEnv(ctx, args[0])
+		fmt.Println(ended, stuck, err)
+		if err != nil || len(stuck) > 0 {
+			return 1
+		}
+		return 0
 	case "counter":
 		// Counts the signals it gets for as long as it is asked to, then prints the count.
 		c := make(chan os.Signal, 100)

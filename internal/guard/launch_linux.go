@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,6 +44,12 @@ func isGuard(pid int) bool {
 	guards.Lock()
 	defer guards.Unlock()
 	return guards.pids[pid]
+}
+
+func guardPIDs() []int {
+	guards.Lock()
+	defer guards.Unlock()
+	return slices.Collect(maps.Keys(guards.pids))
 }
 
 func setGuard(pid int, on bool) {

@@ -66,6 +66,8 @@ func (g *Guard) gotSignal(sig syscall.Signal) {
 		}
 	case sig == unix.SIGCONT && g.overdue(Now()):
 		// Our own alarm; the guard wakes what is stopped.
+	case sig == unix.SIGTSTP && g.phase != starting && g.phase != running:
+		byDefault(sig) // taken for a job that is no more
 	case g.phase == waiting:
 		if terminating[sig] && g.cfg.OnSignal != nil {
 			g.cfg.OnSignal(sig)

@@ -197,16 +197,14 @@ func (g *Guard) order(o Order, file *os.File, answer chan startAnswer) {
 	g.disarmed, g.stopped, g.killed = false, false, false
 	g.deadlines = o.Deadlines
 	g.schedule(Now())
+	g.takeTerminal() // before the job can be, for it may read from the terminal at once
 	if !g.tell(m) {
-		g.phase, g.pending = waiting, nil
-		g.letGo()
-		fail(errors.New("the guard does not take the order"))
+		g.notStarted(errors.New("the guard does not take the order"))
 	}
 }
 
 func (g *Guard) started(pid int) {
 	g.phase, g.pid = running, pid
-	g.takeTerminal()
 	if !g.cfg.KeepStdio {
 		nullStdio(0, 1)
 	}
@@ -223,6 +221,7 @@ func (g *Guard) notStarted(err error) {
 	if g.phase != starting {
 		return
 	}
+	g.dropTerminal()
 	g.phase, g.answerBy = waiting, 0
 	g.deadlines = Deadlines{}
 	g.schedule(Now())
@@ -270,9 +269,7 @@ func (g *Guard) finish() {
 	if g.phase == finished {
 		return
 	}
-	if g.phase == running || g.phase == ending {
-		g.dropTerminal()
-	}
+	g.dropTerminal()
 	g.phase = finished
 	g.stopAt.set(0)
 	g.killAt.set(0)

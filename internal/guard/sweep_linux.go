@@ -28,7 +28,7 @@ type sweep struct {
 }
 
 // EndByEnv ends every process whose environment holds entry ("NAME=value"), and all that descend from these, until none is left
-// or ctx ends. Never ended are the caller and its descendants, its guard among them. It returns how many were ended and
+// or ctx ends. Never ended are the caller and its guards with what they started. It returns how many were ended and
 // which are still there. The next owner of a mutex uses it when both supervisors of the last one were killed in the same instant.
 //
 // A process that has overwritten or cleared its environment is found only while a parent that has not is alive; the environment of other
@@ -129,7 +129,8 @@ func (s *sweep) find() map[int]time.Duration {
 		}
 	}
 	own := map[int]bool{}
-	spread([]int{s.self}, kids, own)
+	spread(guardPIDs(), kids, own)
+	own[s.self] = true
 	var roots []int
 	for pid := range procs {
 		if !own[pid] && s.carries(pid) {

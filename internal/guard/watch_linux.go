@@ -204,9 +204,6 @@ func (g *Guard) lostGuard() {
 	g.notify(Notice{Kind: GuardDied})
 	own := g.guard
 	g.tree = newTree(os.Getpid(), func(pid int) bool { return pid != own && isGuard(pid) })
-	if before == starting {
-		g.takeTerminal() // finish gives it back
-	}
 }
 
 // endTree is one round of killing everything that descends from this process, other guards aside. Processes that the program

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -61,14 +62,34 @@ func contains(pids []int, pid int) bool {
 
 // A wrap is a running wrapper.
 type wrap struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	pid   int
-	mark  string
-	tag   string
-	log   string
-	out   bytes.Buffer
-	ended chan error
+	t      *testing.T
+	cmd    *exec.Cmd
+	pid    int
+	mark   string
+	tag    string
+	log    string
+	out    bytes.Buffer
+	err    bytes.Buffer
+	screen safeBuffer
+	ended  chan error
+}
+
+// safeBuffer is what a terminal showed, for two goroutines.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 // prepare makes a wrapper command; settings are NAME=value for WRAP_NAME.
@@ -89,6 +110,7 @@ func prepare(t *testing.T, settings []string, argv ...string) *wrap {
 		w.cmd.Env = append(w.cmd.Env, "WRAP_KILLAFTER=100")
 	}
 	w.cmd.Stdout = &w.out
+	w.cmd.Stderr = &w.err
 	// What a job left behind must not keep Wait from returning.
 	w.cmd.WaitDelay = time.Second
 	return w
@@ -119,7 +141,7 @@ func (w *wrap) sweep() {
 		unix.Kill(pid, unix.SIGKILL)
 	}
 	if w.t.Failed() {
-		w.t.Logf("log:\n%s", w.lines())
+		w.t.Logf("log:\n%s\nstderr:\n%s\nscreen:\n%s", w.lines(), w.err.String(), w.screen.String())
 	}
 }
 

@@ -1,0 +1,335 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestExitStatus(t *testing.T) {
+	for script, want := range map[string]int{
+		"exit 0": 0, "exit 1": 1, "exit 126": 126, "exit 255": 255, "kill -SEGV $$": -11, "kill -KILL $$": -9, "kill -TERM $$": -15,
+		"kill -QUIT $$": -3,
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			w := launch(t, nil, "sh", "-c", script)
+			ws := w.wait()
+			got := ws.ExitStatus()
+			if ws.Signaled() {
+				got = -int(ws.Signal())
+			}
+			if got != want || ws.CoreDump() {
+				t.Errorf("got %d (core %v), want %d", got, ws.CoreDump(), want)
+			}
+			w.allGone()
+		})
+	}
+}
+
+// What the orders do, by OnLost: how a TERM-ignoring job ends, and when.
+func TestOrders(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		settings []string
+		dies     bool
+		min, max time.Duration // after the command
+		notice   string
+	}{
+		{"stop", []string{"COMMAND=stop", "KILLAFTER=300"}, true, 290 * time.Millisecond, 2 * time.Second, ""},
+		{"stop near the Kill deadline", []string{"COMMAND=stop", "KILLAFTER=20000", "STOP=600", "KILL=900"}, true, 0, 3 * time.Second, ""},
+		{"kill", []string{"COMMAND=kill", "KILLAFTER=20000"}, true, 0, 2 * time.Second, ""},
+		{"lost, stop", []string{"COMMAND=lost", "KILLAFTER=300"}, true, 290 * time.Millisecond, 2 * time.Second, ""},
+		{"lost, kill", []string{"COMMAND=lost", "KILLAFTER=20000", "ONLOST=1"}, true, 0, 2 * time.Second, ""},
+		{"lost, signal", []string{"COMMAND=lost", "ONLOST=2", "STOP=500", "KILL=600"}, false, 0, 0, ""},
+		{"lost, warn", []string{"COMMAND=lost", "ONLOST=3", "STOP=500", "KILL=600"}, false, 0, 0, ""},
+		{"deadline, kill", []string{"KILLAFTER=20000", "ONLOST=1", "STOP=300", "KILL=20000"}, true, 0, 2 * time.Second, "notice 4"},
+		{"deadline, signal", []string{"ONLOST=2", "STOP=200", "KILL=300"}, false, 0, 0, "notice 4"},
+		{"deadline, warn", []string{"ONLOST=3", "STOP=200", "KILL=300"}, false, 0, 0, "notice 4"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ready := filepath.Join(t.TempDir(), "ready")
+			termed := filepath.Join(t.TempDir(), "termed")
+			script := `trap 'echo >> ` + termed + `' TERM; echo > ` + ready + `
+i=0; while [ $i -lt 100 ]; do sleep 0.02; i=$((i+1)); done; exit 7`
+			w := launch(t, append(test.settings, "AT=200"), "sh", "-c", script)
+			w.started()
+			ws := w.wait()
+			ended, _ := w.await("done")
+			w.allGone()
+			if test.dies == (ws.ExitStatus() == 7) {
+				t.Errorf("ended with %v", ws)
+			}
+			if begin, _, ok := w.entry("command"); ok && test.dies {
+				if took := ended - begin; took < test.min || took > test.max {
+					t.Errorf("took %v", took)
+				}
+			}
+			if test.notice != "" && !strings.Contains(w.lines(), test.notice) {
+				t.Errorf("no %q", test.notice)
+			}
+			wantTerm := strings.Contains(test.name, "stop") || strings.Contains(test.name, "signal")
+			if exists(termed)() != wantTerm {
+				t.Errorf("stop signal seen: %v", !wantTerm)
+			}
+		})
+	}
+}
+
+func TestLeftovers(t *testing.T) {
+	const script = `sleep 1.5 & setsid sleep 1.6 & exit 3`
+	for _, test := range []struct {
+		name     string
+		leftover Leftover
+		min, max time.Duration
+		left     bool
+	}{
+		{"stop", LeftoverStop, 0, time.Second, false},
+		{"wait", LeftoverWait, 1400 * time.Millisecond, 10 * time.Second, false},
+		{"leave", LeftoverLeave, 0, time.Second, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := launch(t, []string{fmt.Sprint("LEFTOVER=", int(test.leftover))}, "sh", "-c", script)
+			began, _ := w.await("started")
+			if ws := w.wait(); ws.ExitStatus() != 3 {
+				t.Errorf("ended with %v", ws)
+			}
+			ended, words := w.await("done")
+			if took := ended - began; took < test.min || took > test.max {
+				t.Errorf("took %v", took)
+			}
+			if !strings.Contains(w.lines(), "notice 1 [") || !strings.Contains(w.lines(), "sleep,sleep") {
+				t.Error("they were not reported")
+			}
+			if alive := len(marked(w.mark)) > 0; alive != test.left {
+				t.Errorf("alive: %v", alive)
+			}
+			if named := !strings.Contains(strings.Join(words, " "), "left=[]"); named != test.left {
+				t.Errorf("named: %v", named)
+			}
+			w.allGone()
+		})
+	}
+}
+
+// What is about to end by itself is neither killed nor reported.
+func TestShortLivedLeftoverKeepsItsOutput(t *testing.T) {
+	w := launch(t, nil, "bash", "-c", `seq 20000 > >(cat; echo end)`)
+	w.wait()
+	if !strings.HasSuffix(w.out.String(), "20000\nend\n") || strings.Contains(w.lines(), "notice") {
+		t.Errorf("%d bytes of output; %s", w.out.Len(), w.lines())
+	}
+}
+
+func TestLateOrder(t *testing.T) {
+	g, err := Launch(Config{Tag: "late", KeepStdio: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	made := filepath.Join(t.TempDir(), "made")
+	o := Order{Path: "/bin/sh", Argv: []string{"sh", "-c", "echo > " + made}, StartBy: Now()}
+	if _, err := g.Start(context.Background(), o); err != ErrLate {
+		t.Fatalf("got %v", err)
+	}
+	if exists(made)() {
+		t.Error("it was started")
+	}
+	// The guard takes another order, also after one for something that is no program.
+	bad := o
+	bad.StartBy, bad.Path = 0, "/nonexistent/program"
+	if _, err := g.Start(context.Background(), bad); err == nil || findStatus(err) != 127 {
+		t.Errorf("got %v", err)
+	}
+	bad.Path = "/etc"
+	if _, err := g.Start(context.Background(), bad); err == nil || findStatus(err) != 126 {
+		t.Errorf("got %v", err)
+	}
+	o.StartBy = Now() + time.Hour
+	if _, err := g.Start(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Wait(); !s.Known || s.Code != 0 || !exists(made)() {
+		t.Errorf("got %+v", s)
+	}
+	if _, err := g.Start(context.Background(), o); err == nil {
+		t.Error("a second job was started")
+	}
+}
+
+// Nothing stays behind in the calling process, whatever the guard was used for.
+func TestCloseLeavesNothing(t *testing.T) {
+	descriptors := func() int { return len(numbered("/proc/self/fd")) }
+	goroutines, fds := 0, 0
+	for i := range 12 {
+		g, err := Launch(Config{Tag: "close", KeepStdio: true, KillAfter: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch i % 4 {
+		case 0: // never used
+		case 1:
+			if _, err := g.Start(context.Background(), Order{Path: "/bin/true", Argv: []string{"true"}}); err != nil {
+				t.Error(err)
+			}
+			<-g.Done()
+		case 2: // still running
+			if _, err := g.Start(context.Background(), Order{Path: "/bin/sleep", Argv: []string{"sleep", "1000"}}); err != nil {
+				t.Error(err)
+			}
+		case 3:
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if _, err := g.Start(ctx, Order{Path: "/bin/true", Argv: []string{"true"}}); err != context.Canceled {
+				t.Error(err)
+			}
+		}
+		g.Close()
+		g.Close()
+		g.Stop() // does nothing now
+		g.Extend(Deadlines{})
+		if kids := children(os.Getpid()); i%4 != 3 && len(kids) != 0 {
+			for _, pid := range kids {
+				t.Errorf("round %d: child %d %s is left", i, pid, processName(pid))
+			}
+		}
+		if i == 3 { // by then everything of the runtime's own is there
+			goroutines, fds = runtime.NumGoroutine(), descriptors()
+		}
+	}
+	until(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
+	if n := descriptors(); n > fds {
+		t.Errorf("%d descriptors, were %d", n, fds)
+	}
+}
+
+// The lock lives exactly as long as the job, whichever process is killed.
+func TestHeldLock(t *testing.T) {
+	for _, victim := range []string{"none", "wrapper", "guard"} {
+		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
+			lock := filepath.Join(t.TempDir(), "lock")
+			if err := os.WriteFile(lock, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			script, ready := stubborn(t)
+			if victim == "none" {
+				script = "echo > " + ready + "; sleep 0.3"
+			}
+			w := launch(t, []string{"HOLD=" + lock, "KILLAFTER=300"}, "sh", "-c", script)
+			w.started()
+			until(t, "the whole job", exists(ready))
+			f, err := os.Open(lock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+				t.Fatal("the lock is free beside a living job")
+			}
+			switch victim {
+			case "wrapper":
+				unix.Kill(w.pid, unix.SIGKILL)
+			case "guard":
+				unix.Kill(w.guard(), unix.SIGKILL)
+			}
+			if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+				t.Fatal(err)
+			}
+			if left := marked(w.mark, w.pid); len(left) > 0 {
+				t.Errorf("the lock is free, and %v live", left)
+			}
+			w.wait()
+			w.allGone()
+		})
+	}
+}
+
+// A job that became another user cannot be killed. That is said, and the work is not called done.
+func TestStuck(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Log("only root can make the set-user-ID program this needs")
+		return
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "guard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	os.Chmod(dir, 0o777)
+	sleeper := filepath.Join(dir, "sleeper")
+	copyFile(t, "/bin/sleep", sleeper)
+	become := filepath.Join(dir, "become")
+	copyFile(t, lookPath(t, "setpriv"), become)
+	if err := unix.Chmod(become, 0o4755); err != nil {
+		t.Fatal(err)
+	}
+	become += " --reuid=0 --regid=0 --clear-groups "
+	log := filepath.Join(dir, "log")
+	binary := filepath.Join(dir, "test") // the one that runs may stand in a directory of root's
+	copyFile(t, "/proc/self/exe", binary)
+	os.Chmod(binary, 0o755)
+	w := prepare(t, []string{"AT=100", "COMMAND=kill"}, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+		binary, "sh", "-c", become+sleeper+" 1000 & "+become+sleeper+" 1001")
+	w.cmd.Path, w.cmd.Args = lookPath(t, "setpriv"), w.cmd.Args[1:]
+	w.cmd.Env = append(w.cmd.Env, "WRAP_LOG="+log)
+	w.log = log
+	w.start()
+	_, words := w.await("notice")
+	if words[1] != "2" || !strings.Contains(w.lines(), "sleeper") || !strings.Contains(w.lines(), "not permitted") {
+		t.Errorf("notice: %q", words)
+	}
+	time.Sleep(300 * time.Millisecond) // in which it must not spin, nor give up
+	if _, _, done := w.entry("done"); done {
+		t.Error("called done with processes alive")
+	}
+	s1 := cpuTicks(w.guard())
+	time.Sleep(time.Second)
+	if spent := cpuTicks(w.guard()) - s1; spent > 10 {
+		t.Errorf("the guard spent %d ticks in a second", spent)
+	}
+	for _, pid := range numbered("/proc") {
+		if processName(pid) == "sleeper" {
+			if env, err := readProc(pid, "environ"); err == nil && strings.Contains(string(env), w.mark) {
+				unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+	}
+	w.await("done")
+	w.wait()
+	w.allGone()
+}
+
+func cpuTicks(pid int) int {
+	b, _ := readProc(pid, "stat")
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	return atoi([]byte(f[11])) + atoi([]byte(f[12]))
+}
+
+func lookPath(t *testing.T, name string) string {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func copyFile(t *testing.T, from, to string) {
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, b, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
