@@ -17,7 +17,7 @@ const (
 	ringAgain = 250 * time.Millisecond
 	// Only the first few in the queue are woken by the lock itself: the first
 	// to take it, the others in case that it is frozen. They give it a start.
-	lockHearers = 4
+	lockHearers = 3
 	headStart   = 20 * time.Millisecond
 )
 

@@ -43,3 +43,6 @@ func bootID() string { return "" }
 func renameNew(dir int, from, to string) error {
 	return unix.Renameat(dir, from, dir, to)
 }
+
+// nudge: waiters look by themselves.
+func (p *place) nudge() {}

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -66,10 +67,15 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 	if isClaimed(p.root, at) {
 		return s.doubt(p, r)
 	}
-	last, _, err := p.readRecord()
+	last, _, old, err := p.openRecord(unix.O_RDWR)
 	if err != nil {
 		return lease.Answer{}, err
 	}
+	defer func() {
+		if !kept && old != nil {
+			_ = old.Close()
+		}
+	}()
 	if last == nil || !last.released() || last.Lock != st.Ino {
 		if a, err := s.suspect(p, r); err != nil || a.State == lease.Held {
 			return a, err
@@ -79,7 +85,8 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 	if err != nil {
 		return lease.Answer{}, err
 	}
-	written, err := p.writeRecord(rec)
+	written, err := p.writeRecord(rec, old)
+	old = nil
 	if err != nil {
 		return lease.Answer{}, sorted(p.path(recordName), err)
 	}
@@ -89,7 +96,11 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 		lock:    inodeOf(st), root: p.rootRef, claimed: claimed,
 		rec: *rec, file: written,
 	}
-	s.drop(p)
+	if s.ticket != nil {
+		// It is dead from now on, and wakes the one behind. Removing it can wait
+		// until the next look of a waiter or until the release.
+		_ = s.ticket.file.Close()
+	}
 	s.changed()
 	return s.mine(rec.Pending), nil
 }
@@ -226,32 +237,32 @@ func (o *ownership) inPlace(p *place) bool {
 	return p.dir >= 0 && p.rootRef == o.root && p.leadsTo(o.lock)
 }
 
-// recordInPlace: the record is still the file that this owner wrote.
+// recordInPlace: the record is still the file, and the text, of this owner.
 func (o *ownership) recordInPlace(p *place) bool {
-	if o.file == nil {
+	var st unix.Stat_t
+	if o.file == nil || unix.Fstat(int(o.file.Fd()), &st) != nil {
 		return false
 	}
-	var st unix.Stat_t
 	at, err := statPath(p.path(recordName))
-	return err == nil && unix.Fstat(int(o.file.Fd()), &st) == nil && at == inodeOf(&st)
+	if err != nil || at != inodeOf(&st) {
+		_ = o.file.Close()
+		o.file = nil
+		return false
+	}
+	b, err := readFD(int(o.file.Fd()), maxRead)
+	return err == nil && bytes.Equal(b, o.rec.encode(st.Size))
 }
 
-// keepRecord writes the record again if somebody removed or replaced it.
+// keepRecord writes the record again if somebody removed or changed it.
 func (o *ownership) keepRecord(p *place) {
 	if !o.recordInPlace(p) {
 		o.writeRecord(p)
 	}
 }
 
+// writeRecord may fail: then there is none to be kept.
 func (o *ownership) writeRecord(p *place) {
-	f, err := p.writeRecord(&o.rec)
-	if err != nil {
-		return
-	}
-	if o.file != nil {
-		_ = o.file.Close()
-	}
-	o.file = f
+	o.file, _ = p.writeRecord(&o.rec, o.file)
 }
 
 const (
@@ -308,7 +319,7 @@ func (s *session) restore(ctx context.Context) (lease.Answer, error) {
 	o.anchors = append(o.anchors, file)
 	o.lock = inodeOf(st)
 	o.rec.Lock = st.Ino
-	o.writeRecord(p)
+	o.keepRecord(p)
 	s.changed()
 	return s.mine(nil), nil
 }

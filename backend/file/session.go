@@ -240,6 +240,9 @@ func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 		}
 		s.own.close()
 		s.own = nil
+		if err == nil {
+			p.nudge()
+		}
 	}
 	if s.ticket != nil {
 		if err == nil {

@@ -93,7 +93,7 @@ local first = turn(id, hash.owner or id, cluster)
 if first ~= id then
   local more, refused = stay()
   if refused then return refused end
-  more.remaining = num('promise_end') - now
+  more.remaining = math.min(num('promise_end') - now, PROMISE) -- then look again
   return answer('promised', id, more)
 end
 

@@ -1,0 +1,13 @@
+-- The full lease anew, in whatever state of it.
+UPDATE simba_mutex AS m STRAIGHT_JOIN simba_lease AS l
+SET
+  m.acquired_at = NOW_MS,
+  m.ttl_at = NOW_MS + :ttl,
+  m.transition_at = GREATEST(NOW_MS + :lease, l.hold_until),
+  m.version = (m.version + 1) % 4294967296,
+  l.end_at = GREATEST(NOW_MS + :lease, l.hold_until),
+  l.lease_ms = :lease
+WHERE m.mutex = :mutex AND l.mutex = :mutex
+  AND CAST(m.owner_id AS BINARY) = :me AND m.transition_at >= NOW_MS
+  AND l.owner_id = :me AND l.released = 0
+  AND (l.revoked = 0 OR :dying)

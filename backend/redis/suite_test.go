@@ -1,0 +1,137 @@
+package redis
+
+import (
+	"fmt"
+	"net/url"
+	"sort"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/simba-lock/simba/backend/backendtest"
+	"github.com/simba-lock/simba/lease"
+)
+
+// open is a backend that is closed when the test ends.
+func open(t testing.TB, rawURL string) *Backend {
+	t.Helper()
+	b, err := Open(t.Context(), rawURL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// onEach runs f with a plain client of every server that has keys.
+func onEach(t testing.TB, b *Backend, f func(lib *goredis.Client)) {
+	t.Helper()
+	addrs, err := b.masters(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range addrs {
+		err := b.once(t.Context(), addr, func(lib *goredis.Client) error {
+			f(lib)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func fingerprint(t *testing.T, lb lease.Backend) string {
+	t.Helper()
+	var lines []string
+	ctx := t.Context()
+	onEach(t, lb.(*Backend), func(lib *goredis.Client) {
+		for _, key := range lib.Keys(ctx, "*").Val() {
+			content := fmt.Sprint(lib.Get(ctx, key).Val(), lib.HGetAll(ctx, key).Val(), lib.ZRangeWithScores(ctx, key, 0, -1).Val())
+			lines = append(lines, fmt.Sprint(key, " ", lib.Do(ctx, "PEXPIRETIME", key).Val(), " ", content))
+		}
+	})
+	sort.Strings(lines)
+	return strings.Join(lines, "\n")
+}
+
+func vanish(t *testing.T, lb lease.Backend, mutex string) {
+	t.Helper()
+	b := lb.(*Backend)
+	err := b.on(t.Context(), mutex, func(lib *goredis.Client) error {
+		return lib.Del(t.Context(), ownerKey(mutex), queueKey(mutex), leaseKey(mutex)).Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// suite runs the conformance suite on one server, or set of servers, which is
+// emptied before each test.
+func suite(t *testing.T, rawURL string, empty func()) {
+	backendtest.Suite(t, backendtest.Harness{
+		Open: func(t *testing.T) lease.Backend {
+			empty()
+			b, err := Open(t.Context(), rawURL, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		},
+		Fingerprint: fingerprint,
+		Vanish:      vanish,
+	})
+}
+
+func emptying(servers ...*backendtest.Redis) func() {
+	return func() {
+		for _, r := range servers {
+			r.Do("FLUSHALL")
+		}
+	}
+}
+
+func TestSuiteStandalone(t *testing.T) {
+	t.Parallel()
+	r := backendtest.StartRedis(t, backendtest.RedisOptions{})
+	suite(t, "redis://"+r.Addr, emptying(r))
+}
+
+func TestSuiteSocket(t *testing.T) {
+	t.Parallel()
+	r := backendtest.StartRedis(t, backendtest.RedisOptions{})
+	suite(t, "redis+unix://"+r.Socket, emptying(r))
+}
+
+func TestSuiteTLS(t *testing.T) {
+	t.Parallel()
+	certs := backendtest.MakeCertificates(t)
+	r := backendtest.StartRedis(t, backendtest.RedisOptions{TLS: &certs})
+	q := url.Values{"ca": {certs.CA}, "cert": {certs.ClientCert}, "key": {certs.ClientKey}}
+	suite(t, "rediss://"+r.Addr+"?"+q.Encode(), emptying(r))
+}
+
+func TestSuiteWithoutChannels(t *testing.T) {
+	t.Parallel()
+	r := backendtest.StartRedis(t, backendtest.RedisOptions{ACL: "user default on nopass ~* &* +@all\n" +
+		"user app on >secret ~* resetchannels +@all\n"})
+	suite(t, "redis://app:secret@"+r.Addr, emptying(r))
+}
+
+func TestSuiteCluster(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			nodes := backendtest.StartRedisCluster(t, n)
+			suite(t, "redis+cluster://"+nodes[0].Addr, emptying(nodes...))
+		})
+	}
+}
+
+func TestSuiteSentinel(t *testing.T) {
+	t.Parallel()
+	s := backendtest.StartRedisSentinels(t)
+	suite(t, "redis+sentinel://"+strings.Join(s.Addrs, ",")+"/main", emptying(s.Master))
+}

@@ -1,0 +1,306 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/simba-lock/simba/lease"
+)
+
+var _ lease.Session = (*session)(nil)
+
+// session is one contender with a ZooKeeper session of its own.
+type session struct {
+	b     *Backend
+	mutex string
+	c     lease.Contender
+	dir   string // of the queue
+	guid  string // in the names of all nodes of this contender
+	nudge chan struct{}
+	turn  chan struct{} // held by the call under way
+
+	mu     sync.Mutex
+	cl     *client
+	came   chan struct{} // closed when cl is there
+	spent  bool
+	closed bool
+	pred   string // the node in front, if its watch is still armed
+	tries  int    // counts the calls of Try
+	stale  bool   // the claim may have changed
+
+	// Only the holder of turn touches the following.
+	asked    time.Duration
+	own      *latchNode // nil: none, as far as is known
+	creating *creation  // a request to make it is under way
+	unsure   bool       // such a request went unanswered
+	gen      int        // of the connection by which own and its watches were last looked at
+	claimed  bool       // it was told Mine
+	fence    uint64
+	revoked  bool
+	ahead    map[string]standing // what is known of owners, by node
+}
+
+// latchNode is our place in the queue.
+type latchNode struct {
+	latch
+	czxid int64
+	birth string
+	// The server's clock was at ctime when ours was not after seen.
+	ctime time.Duration
+	seen  lease.Instant
+}
+
+func newSession(b *Backend, mutex string, c lease.Contender) *session {
+	return &session{
+		b: b, mutex: mutex, c: c, dir: b.queueDir(mutex), guid: newGUID(),
+		nudge: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
+		ahead: make(map[string]standing),
+	}
+}
+
+func (s *session) path(l latch) string { return s.dir + "/" + l.name }
+
+// enter waits for the call before, which may have been given up by its caller
+// and still be on its way out.
+func (s *session) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *session) leave() { <-s.turn }
+
+// connect makes the client. Its session's timeout is the lease.
+func (s *session) connect(asked time.Duration) (*client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	if s.cl != nil {
+		return s.cl, nil
+	}
+	c := newClient(s.b.set, s.b.dialer, asked, s.fired)
+	if err := c.start(); err != nil {
+		return nil, err
+	}
+	c.spawn(c.heartbeats)
+	s.cl, s.asked = c, asked
+	close(s.came)
+	return c, nil
+}
+
+// fired is told when a watch fires.
+func (s *session) fired(path string) {
+	s.mu.Lock()
+	switch path {
+	case s.b.claimPath(s.guid):
+		s.stale = true
+	case s.pred:
+		s.pred = ""
+		cl, tries := s.cl, s.tries
+		cl.spawn(func() { s.drop(cl, tries) })
+	}
+	s.mu.Unlock()
+	s.ring()
+}
+
+func (s *session) ring() {
+	select {
+	case s.nudge <- struct{}{}:
+	default: // it has not looked since the last one
+	}
+}
+
+// Try joins the queue and looks whether the first place is ours. If it is, one
+// transaction checks that our node is still there and claims the mutex.
+func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, error) {
+	s.mu.Lock()
+	spent := s.spent
+	s.tries++
+	s.mu.Unlock()
+	if spent {
+		return lease.Answer{}, lease.ErrSpent
+	}
+	if r.TTL < r.Lease/2 {
+		return lease.Answer{}, lease.Permanent(fmt.Errorf(
+			"zookeeper: the ttl %v must be at least half of the lease %v (ttl + transition): its start is only known that exactly",
+			r.TTL, r.Lease))
+	}
+	if err := s.enter(ctx); err != nil {
+		return lease.Answer{}, err
+	}
+	defer s.leave()
+	cl, err := s.connect(r.Lease)
+	if err != nil {
+		return lease.Answer{}, err
+	}
+	for range 10 {
+		a, again, err := s.attempt(ctx, cl, &r)
+		switch {
+		case errors.Is(err, errExpired):
+			return lease.Answer{}, lease.ErrSpent // its place is gone with it
+		case err != nil || !again:
+			return a, err
+		}
+	}
+	return lease.Answer{}, errRestless
+}
+
+// attempt is one round of the recipe; again says that the queue has changed
+// under it.
+func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) (a lease.Answer, again bool, err error) {
+	if _, err := cl.ready(ctx); err != nil {
+		return a, false, err
+	}
+	if !r.Queue && s.own == nil && !s.unsure && s.creating == nil {
+		q, err := s.list(ctx, cl)
+		if err != nil {
+			return a, false, err
+		}
+		if len(q) > 0 {
+			return s.waitingFor(ctx, cl, q[0], 0)
+		}
+	}
+	if r.StartOver {
+		if err := s.startOver(ctx, cl); err != nil {
+			return a, false, err
+		}
+		r.StartOver = false
+	}
+	if again, err := s.join(ctx, cl); err != nil || again {
+		return a, again, err
+	}
+	q, err := s.list(ctx, cl)
+	if err != nil {
+		return a, false, err
+	}
+	switch i := q.index(s.own.name); {
+	case i < 0:
+		s.forget()
+		return a, true, nil
+	case i == 0:
+		a, again, err = s.claim(ctx, cl, r)
+		if err == nil && !again && a.State != lease.Mine && !r.Queue {
+			err = s.giveUp(ctx, cl)
+		}
+		return a, again, err
+	case !r.Queue:
+		if err := s.giveUp(ctx, cl); err != nil {
+			return a, false, err
+		}
+		return s.waitingFor(ctx, cl, q[0], 0)
+	default:
+		if again, err := s.follow(ctx, cl, q[i-1]); err != nil || again {
+			return a, again, err
+		}
+		return s.waitingFor(ctx, cl, q[0], i)
+	}
+}
+
+// list reads the queue. That of a mutex of which nothing is there is empty.
+func (s *session) list(ctx context.Context, cl *client) (queue, error) {
+	names, err := call(ctx, cl, reads, "list "+s.dir, children(s.dir))
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return nil, err
+	}
+	return newQueue(names), nil
+}
+
+// follow watches the node in front, and it only, so that a release wakes one
+// contender and not all.
+func (s *session) follow(ctx context.Context, cl *client, l latch) (again bool, err error) {
+	path := s.path(l)
+	s.mu.Lock()
+	armed := s.pred == path
+	s.mu.Unlock()
+	if armed {
+		return false, nil
+	}
+	s.mu.Lock()
+	s.pred = path // before the watch, which may fire before it is answered
+	s.mu.Unlock()
+	_, err = call(ctx, cl, reads, "watch "+path, getW(path))
+	if err == nil {
+		return false, nil
+	}
+	s.mu.Lock()
+	s.pred = ""
+	s.mu.Unlock()
+	if errors.Is(err, zk.ErrNoNode) {
+		return true, nil
+	}
+	return false, err
+}
+
+// drop gives up a place in the queue whose contender does not come though it was
+// woken: it is stuck, while the heartbeats would keep its place for ever.
+func (s *session) drop(cl *client, tries int) {
+	timer := time.NewTimer(lease.PromiseLife)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-cl.ctx.Done():
+		return
+	}
+	s.mu.Lock()
+	came := s.tries != tries || s.spent
+	s.mu.Unlock()
+	if came {
+		return
+	}
+	ctx, cancel := context.WithTimeout(cl.ctx, lease.PromiseLife)
+	defer cancel()
+	if s.enter(ctx) != nil {
+		return
+	}
+	defer s.leave()
+	if s.own == nil || s.claimed {
+		return
+	}
+	if q, err := s.list(ctx, cl); err == nil && q.index(s.own.name) == 0 {
+		_ = s.giveUp(ctx, cl) // it is looked for when the contender comes back
+	}
+}
+
+// startOver leaves the queue to join it at its end, unless it is our turn.
+func (s *session) startOver(ctx context.Context, cl *client) error {
+	if s.own == nil || s.claimed {
+		return nil
+	}
+	q, err := s.list(ctx, cl)
+	if err != nil || q.index(s.own.name) == 0 {
+		return err
+	}
+	return s.giveUp(ctx, cl)
+}
+
+// Close ends the ZooKeeper session, and with it all nodes of the contender. If
+// the server does not answer, Close of the backend waits for the rest.
+func (s *session) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	cl := s.cl
+	s.mu.Unlock()
+	if cl == nil {
+		return nil
+	}
+	timer := time.NewTimer(250 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-s.b.retire(cl):
+	case <-timer.C:
+	}
+	return nil
+}
