@@ -2,6 +2,7 @@
 # make test    all tests; installs what they need
 # make lint    golangci-lint, pinned
 # make bench   what simba costs beside flock(1)
+# make torture ROUNDS=30       more rounds of kills and cuts against the binary
 # make simulate SEEDS=100000   more of the simulation of the protocol
 # make torture ROUNDS=30       real runs that are killed, stopped and cut off
 # make clean
@@ -9,6 +10,7 @@
 GO ?= go
 BINARY ?= bin/simba
 SEEDS ?= 100000
+ROUNDS ?= 30
 ROUNDS ?= 30
 GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -61,6 +63,9 @@ lint:
 
 bench: build
 	$(GO) run ./internal/bench -simba $(abspath $(BINARY))
+
+torture:
+	$(GO) test -count=1 -timeout 2h -parallel 6 -v ./internal/torture -rounds $(ROUNDS)
 
 simulate:
 	SIMBA_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 0 -run 'TestSimulation$$' -v ./lease
