@@ -39,7 +39,8 @@ type session struct {
 	creating *creation  // a request to make it is under way
 	unsure   bool       // such a request went unanswered
 	gen      int        // of the connection by which own and its watches were last looked at
-	claimed  bool       // it was told Mine
+	claiming bool       // a claim may be there
+	claimed  bool       // a claim is there: the mutex is ours
 	fence    uint64
 	revoked  bool
 	ahead    map[string]standing // what is known of owners, by node

@@ -23,9 +23,9 @@ type tlsFiles struct {
 func (f *tlsFiles) check() error {
 	switch {
 	case !f.on && (f.ca != "" || f.cert != "" || f.key != "" || f.serverName != ""):
-		return errors.New("tls_ca, tls_cert, tls_key and tls_name need tls=true")
+		return errors.New("ca, cert, key and server_name need tls=true")
 	case (f.cert == "") != (f.key == ""):
-		return errors.New("tls_cert and tls_key go together")
+		return errors.New("cert and key go together")
 	}
 	return nil
 }
@@ -39,17 +39,17 @@ func (f *tlsFiles) load() (*tls.Config, error) {
 	if f.ca != "" {
 		pem, err := os.ReadFile(f.ca)
 		if err != nil {
-			return nil, lease.Permanent(fmt.Errorf("tls_ca: %w", err))
+			return nil, lease.Permanent(fmt.Errorf("ca: %w", err))
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, lease.Permanent(fmt.Errorf("tls_ca: no certificate in %s", f.ca))
+			return nil, lease.Permanent(fmt.Errorf("ca: no certificate in %s", f.ca))
 		}
 	}
 	if f.cert != "" {
 		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 		if err != nil {
-			return nil, lease.Permanent(fmt.Errorf("tls_cert, tls_key: %w", err))
+			return nil, lease.Permanent(fmt.Errorf("cert, key: %w", err))
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}

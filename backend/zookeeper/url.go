@@ -164,13 +164,13 @@ func (s *settings) option(key, value string) error {
 		default:
 			return errors.New("tls is true, skip-verify or false")
 		}
-	case "tls_ca":
+	case "ca":
 		s.tls.ca = value
-	case "tls_cert":
+	case "cert":
 		s.tls.cert = value
-	case "tls_key":
+	case "key":
 		s.tls.key = value
-	case "tls_name":
+	case "server_name":
 		s.tls.serverName = value
 	case "acl":
 		switch value {
@@ -183,7 +183,7 @@ func (s *settings) option(key, value string) error {
 			return errors.New("acl is creator, read (by everybody) or open")
 		}
 	default:
-		return errors.New("there are the options tls, tls_ca, tls_cert, tls_key, tls_name and acl; one given is another")
+		return errors.New("there are the options tls, ca, cert, key, server_name and acl; one given is another")
 	}
 	return nil
 }
