@@ -29,13 +29,27 @@ func DefaultDir(ctx context.Context) (string, error) {
 	}
 	if home == "" {
 		// Users of a directory service are not in the file.
-		out, _ := exec.CommandContext(ctx, "getent", "passwd", strconv.Itoa(uid)).Output()
-		home = homeOf(out, uid)
+		home = homeOf(getent(ctx, uid), uid)
 	}
 	if home == "" {
 		return "", fmt.Errorf("%w: user %d has no home directory in /etc/passwd and getent knows none: name a directory, as file:///path", ErrDefaultDir, uid)
 	}
 	return filepath.Join(home, ".local/state/simba"), nil
+}
+
+// getent asks the directory service, as long as the context lets it.
+func getent(ctx context.Context, uid int) []byte {
+	c := exec.Command("getent", "passwd", strconv.Itoa(uid))
+	var out bytes.Buffer
+	c.Stdout = &out
+	if c.Start() != nil {
+		return nil
+	}
+	defer context.AfterFunc(ctx, func() { _ = c.Process.Kill() })()
+	if c.Wait() != nil {
+		return nil
+	}
+	return out.Bytes()
 }
 
 // homeOf finds the home directory of a user in lines of passwd(5).

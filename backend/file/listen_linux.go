@@ -34,13 +34,9 @@ func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {
 	b := &bell{ring: ring}
 	settled := len(settle)
 	for ready := false; ; {
-		v := s.sight()
-		added, err := n.set(v.watch)
+		v, _, err := n.look(s.sight)
 		if err != nil {
 			return s.poll(ctx, ring)
-		}
-		if added { // it may have changed before it was watched
-			v = s.sight()
 		}
 		if !ready {
 			ready = true
@@ -59,6 +55,21 @@ func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {
 			settled = 0
 		}
 	}
+}
+
+// look watches what is seen, and looks again until it has seen nothing that was
+// not watched before. added tells that it looked more than once.
+func (n *notifier) look(see func() sight) (v sight, added bool, err error) {
+	const often = 5 // who makes it change faster than that makes events, too
+	for range often {
+		v = see()
+		more, err := n.set(v.watch)
+		if err != nil || !more {
+			return v, added, err
+		}
+		added = true
+	}
+	return v, added, nil
 }
 
 func sooner(a, b time.Time) time.Time {
@@ -94,8 +105,7 @@ func (b *Backend) Watch(ctx context.Context, mutexes []string, ring func(lease.R
 	settled := len(settleWatch)
 	happened := false
 	for ready := false; ; {
-		v := b.scene(ctx, mutexes)
-		added, err := n.set(v.watch)
+		v, added, err := n.look(func() sight { return b.scene(ctx, mutexes) })
 		if err != nil {
 			return b.pollWatch(ctx, mutexes, ring)
 		}

@@ -102,7 +102,7 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 		_ = s.ticket.file.Close()
 	}
 	s.changed()
-	return s.mine(rec.Pending), nil
+	return s.mine(), nil
 }
 
 func (s *session) newRecord(last *record, ino uint64, r lease.TryRequest) (*record, error) {
@@ -209,7 +209,7 @@ func (s *session) Renew(ctx context.Context, r lease.RenewRequest) (lease.Answer
 		}
 		p.close()
 		if inPlace {
-			return s.mine(nil), nil
+			return s.mine(), nil
 		}
 	}
 	return s.restore(ctx)
@@ -278,7 +278,7 @@ const (
 func (s *session) restore(ctx context.Context) (lease.Answer, error) {
 	p, err := s.b.enter(s.mutex, true)
 	if err != nil {
-		return s.mine(nil), nil // nobody gets in there
+		return s.mine(), nil // nobody gets in there
 	}
 	defer p.close()
 	o := s.own
@@ -289,16 +289,15 @@ func (s *session) restore(ctx context.Context) (lease.Answer, error) {
 		// work that is still to be ended. p is needed until the end.
 		defer func() { o.anchors = append(o.anchors, p.keepRoot()) }()
 		for began := time.Now(); isClaimed(p.root, at); {
-			if ctx.Err() != nil || time.Since(began) > restorePatience {
+			if time.Since(began) > restorePatience || !pause(ctx, restorePause) {
 				return s.lost(p)
 			}
-			time.Sleep(restorePause)
 		}
 		o.root = p.rootRef
 	}
 	lock, st, err := p.openLock()
 	if err != nil {
-		return s.mine(nil), nil
+		return s.mine(), nil
 	}
 	file := os.NewFile(uintptr(lock), filepath.Join(s.b.dir, lockName))
 	for began := time.Now(); ; {
@@ -306,13 +305,12 @@ func (s *session) restore(ctx context.Context) (lease.Answer, error) {
 		if ok {
 			break
 		}
-		if err == nil && ctx.Err() == nil && time.Since(began) < restorePatience/10 {
-			time.Sleep(restorePause)
+		if err == nil && time.Since(began) < restorePatience/10 && pause(ctx, restorePause) {
 			continue
 		}
 		_ = file.Close()
 		if o.claimed || err != nil {
-			return s.mine(nil), nil // whoever has it backs off; the next renewal locks it
+			return s.mine(), nil // whoever has it backs off; the next renewal locks it
 		}
 		return s.lost(p)
 	}
@@ -321,7 +319,19 @@ func (s *session) restore(ctx context.Context) (lease.Answer, error) {
 	o.rec.Lock = st.Ino
 	o.keepRecord(p)
 	s.changed()
-	return s.mine(nil), nil
+	return s.mine(), nil
+}
+
+// pause waits, and tells whether the context let it.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // lost: somebody else owns the mutex. The locks that this owner still has are

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -109,12 +110,15 @@ func (p *place) openRecord(flags int) (r *record, detail string, file *os.File, 
 // readStable reads again if the checksum is wrong. What stays as it is was not
 // caught in the middle of a write: it is just what somebody put there.
 func readStable(fd int) (b []byte, err error) {
-	for range 5 {
+	for same, tries := 0, 0; same < 3 && tries < 50; tries++ {
 		before := b
-		if b, err = readFD(fd, maxRead); err != nil || sumOf(b) || before != nil && bytes.Equal(b, before) {
+		if b, err = readFD(fd, maxRead); err != nil || sumOf(b) {
 			break
 		}
-		time.Sleep(100 * time.Microsecond)
+		if bytes.Equal(b, before) {
+			same++
+		}
+		runtime.Gosched()
 	}
 	return b, err
 }

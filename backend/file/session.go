@@ -59,7 +59,7 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 		return lease.Answer{}, lease.ErrSpent
 	}
 	if s.own != nil {
-		return s.mine(nil), nil
+		return s.mine(), nil
 	}
 	for range attempts {
 		if err := ctx.Err(); err != nil {
@@ -206,13 +206,14 @@ func (p *place) heldBy() (lease.Answer, error) {
 	return a, err
 }
 
-// mine is the answer to the owner.
-func (s *session) mine(unreleased []string) lease.Answer {
+// mine is the answer to the owner, each time with all that he has to know: the
+// first one may not have reached him.
+func (s *session) mine() lease.Answer {
 	r := &s.own.rec
 	return lease.Answer{
 		State: lease.Mine, Owner: r.Owner, Info: r.Info, Fence: r.Fence,
 		Remaining: lease.Forever, Lease: lease.Forever, Granted: lease.Forever,
-		Unreleased: unreleased, Revoked: s.own.revoked,
+		Unreleased: slices.Clone(r.Pending), Revoked: s.own.revoked,
 	}
 }
 
