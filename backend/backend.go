@@ -13,8 +13,8 @@ import (
 	"github.com/simba-lock/simba/lease"
 )
 
-// ErrURL: the URL does not name a backend. It is a mistake of the caller's; no
-// text of it contains the URL, which may contain a password.
+// ErrURL says that the URL does not name a backend. It is a mistake of the
+// caller's; no text of it contains the URL, which may contain a password.
 var ErrURL = errors.New("not a backend")
 
 // Options are what only some backends need.

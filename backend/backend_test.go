@@ -39,18 +39,18 @@ func TestIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real, link := filepath.Join(base, "real"), filepath.Join(base, "link")
+	target, link := filepath.Join(base, "real"), filepath.Join(base, "link")
 	if err := os.Symlink(base, link); err != nil {
 		t.Fatal(err)
 	}
 	names, tags := map[string]bool{}, map[string]bool{}
 	for _, exists := range []bool{false, true} {
 		if exists {
-			if err := os.Mkdir(real, 0o700); err != nil {
+			if err := os.Mkdir(target, 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, dir := range []string{real, link + "/real", link + "/real/", real + "/../real"} {
+		for _, dir := range []string{target, link + "/real", link + "/real/", target + "/../real"} {
 			b, err := Open(t.Context(), "file://"+dir, Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestIdentity(t *testing.T) {
 	if len(names) != 1 || len(tags) != 1 {
 		t.Error(names, tags)
 	}
-	other, _ := Tag(t.Context(), "file://"+real, "n")
+	other, _ := Tag(t.Context(), "file://"+target, "n")
 	if tags[other] || strings.Contains(other, "simba") {
 		t.Error(other)
 	}

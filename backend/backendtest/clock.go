@@ -12,12 +12,15 @@ var _ lease.Clock = BubbleClock{}
 // testing/synctest bubble. Its zero is the one of the Unix epoch.
 type BubbleClock struct{}
 
+// Now is the time of day.
 func (BubbleClock) Now() lease.Instant { return lease.Instant(time.Now().UnixNano()) }
 
+// Wall is the same.
 func (BubbleClock) Wall() time.Time { return time.Now() }
 
+// At sets a timer of package time.
 func (c BubbleClock) At(t lease.Instant) (<-chan struct{}, func()) {
 	done := make(chan struct{})
-	timer := time.AfterFunc(time.Duration(t-c.Now()), func() { close(done) })
+	timer := time.AfterFunc(t-c.Now(), func() { close(done) })
 	return done, func() { timer.Stop() }
 }

@@ -9,6 +9,7 @@ import (
 // Op is a kind of call to a backend.
 type Op string
 
+// The calls that can be made to go wrong.
 const (
 	OpTry     Op = "try"
 	OpRenew   Op = "renew"
@@ -137,8 +138,9 @@ func (m *Memory) call(ctx context.Context, op Op, mutex, id string, step func(no
 			return err
 		}
 		return run()
+	default: // Fail
+		return first(f.Err, errBroken)
 	}
-	return first(f.Err, errBroken)
 }
 
 func first(a, b error) error {

@@ -98,12 +98,15 @@ func (m *Memory) Fingerprint() string {
 	return b.String()
 }
 
+// Name is memory: and the name given.
 func (m *Memory) Name() string { return m.name }
 
+// Session is of lease.Backend, as are the ones below.
 func (m *Memory) Session(mutex string, c lease.Contender) lease.Session {
 	return &session{m: m, mutex: mutex, c: c}
 }
 
+// Inspect changes nothing.
 func (m *Memory) Inspect(ctx context.Context, mutex string) (s lease.Snapshot, err error) {
 	err = m.call(ctx, OpInspect, mutex, "", func(now time.Duration) error {
 		s = m.store.Inspect(now, mutex)
@@ -112,6 +115,7 @@ func (m *Memory) Inspect(ctx context.Context, mutex string) (s lease.Snapshot, e
 	return s, err
 }
 
+// List names every mutex that was ever touched.
 func (m *Memory) List(ctx context.Context) (names []string, err error) {
 	err = m.call(ctx, OpList, "", "", func(time.Duration) error {
 		names = m.store.List()
@@ -120,16 +124,19 @@ func (m *Memory) List(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
+// Revoke rings the owner.
 func (m *Memory) Revoke(ctx context.Context, mutex, owner string) error {
 	return m.call(ctx, OpRevoke, mutex, owner, func(now time.Duration) error {
 		return m.told(mutex, func() ([]string, error) { return m.store.Revoke(now, mutex, owner) })
 	})
 }
 
+// Watch rings with every change, but not when a lease runs out.
 func (m *Memory) Watch(ctx context.Context, mutexes []string, ring func(lease.Ring)) error {
 	return m.hear(ctx, OpWatch, "", &bell{mutexes: slices.Clone(mutexes)}, ring)
 }
 
+// Close does nothing.
 func (m *Memory) Close() error { return nil }
 
 // told runs a step and rings for whoever is to hear of it. m.mu is held.

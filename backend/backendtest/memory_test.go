@@ -60,23 +60,23 @@ func TestMemoryBells(t *testing.T) {
 			ended <- m.Watch(ctx, []string{"m"}, func(k lease.Ring) { watched++ })
 		}()
 		synctest.Wait()
-		a.Try(ctx, r)
+		_, _ = a.Try(ctx, r)
 		synctest.Wait()
-		b.Try(ctx, r)
+		_, _ = b.Try(ctx, r)
 		synctest.Wait()
 		if heard != 1 || watched != 3 {
 			t.Errorf("heard %d, watched %d", heard, watched)
 		}
-		a.Release(ctx, lease.ReleaseRequest{})
+		_ = a.Release(ctx, lease.ReleaseRequest{})
 		synctest.Wait()
 		if heard != 2 || watched != 4 {
 			t.Errorf("heard %d, watched %d", heard, watched)
 		}
 		m.BreakBells()
-		if err := <-ended; err != errBroken {
+		if err := <-ended; !errors.Is(err, errBroken) {
 			t.Error(err)
 		}
-		if err := <-ended; err != errBroken {
+		if err := <-ended; !errors.Is(err, errBroken) {
 			t.Error(err)
 		}
 		if _, err := a.Try(ctx, r); !errors.Is(err, lease.ErrSpent) {

@@ -203,7 +203,7 @@ func BenchmarkStore(b *testing.B) {
 	c := contender("a")
 	for b.Loop() {
 		now += time.Millisecond
-		s.Try(now, "m", c, lease.TryRequest{Lease: testLease, TTL: testTTL, Queue: true})
+		_, _, _ = s.Try(now, "m", c, lease.TryRequest{Lease: testLease, TTL: testTTL, Queue: true})
 		s.Release(now, "m", "b", lease.ReleaseRequest{})
 	}
 }

@@ -34,6 +34,7 @@ const patience = 15 * time.Second
 
 // Suite is what every driver passes.
 func Suite(t *testing.T, h Harness) {
+	t.Helper()
 	if h.Terms.TTL == 0 {
 		terms, err := lease.NewTerms(500*time.Millisecond, 500*time.Millisecond, lease.Unset)
 		if err != nil {
@@ -156,6 +157,7 @@ func (p *party) hear() <-chan struct{} {
 }
 
 func listen(t *testing.T, on func(context.Context, func(lease.Ring)) error) <-chan struct{} {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	rings := make(chan struct{}, 1)
 	ready := make(chan struct{})

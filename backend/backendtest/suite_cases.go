@@ -167,10 +167,10 @@ func firstComeFirstServed(x *bench) {
 	mine := owner.own()
 	const waiters = 8
 	order := make(chan int, waiters)
-	var wg sync.WaitGroup
-	defer wg.Wait()
 	ctx, cancel := context.WithTimeout(x.Context(), 2*patience)
 	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for i := range waiters {
 		p := x.contender("waiter")
 		if a := p.try(true); a.State != lease.Held || a.Rank != i+1 {

@@ -12,6 +12,7 @@ import (
 func memoryHarness(grant time.Duration) Harness {
 	return Harness{
 		Open: func(t *testing.T) lease.Backend {
+			t.Helper()
 			m := NewMemory(t.Name(), nil)
 			m.Grant(grant)
 			return m
@@ -30,10 +31,7 @@ func TestMemoryOtherLease(t *testing.T) { Suite(t, memoryHarness(1200*time.Milli
 // deafToRenewals is a backend that says Mine to renewals and does nothing.
 type deafToRenewals struct{ lease.Backend }
 
-type deafSession struct {
-	lease.Session
-	fence uint64
-}
+type deafSession struct{ lease.Session }
 
 func (b deafToRenewals) Session(mutex string, c lease.Contender) lease.Session {
 	return &deafSession{Session: b.Backend.Session(mutex, c)}

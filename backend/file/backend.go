@@ -53,6 +53,7 @@ func New(dir string, o Options) *Backend {
 // Name is the URL of the real directory.
 func (b *Backend) Name() string { return b.name }
 
+// Close does nothing: sessions hold what there is to close.
 func (b *Backend) Close() error { return nil }
 
 // Session prepares a contender; it is also lease.Anchored.

@@ -13,7 +13,9 @@ import (
 // inode tells one file from another that took its name.
 type inode struct{ dev, ino uint64 }
 
-func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), uint64(st.Ino)} }
+func inodeOf(st *unix.Stat_t) inode {
+	return inode{uint64(st.Dev), st.Ino} //nolint:unconvert // 32 bits on some systems
+}
 
 // place is a mutex's directory in the store, opened. Everything in it is
 // reached relative to these descriptors, never by a path that somebody could
@@ -88,7 +90,7 @@ func (p *place) openRoot(create bool) error {
 			return err
 		}
 	}
-	p.b.mode.Store(uint32(p.rootSt.Mode) & 0o7777)
+	p.b.mode.Store(p.mode() & 0o7777)
 	return nil
 }
 
@@ -129,6 +131,11 @@ func (p *place) checkPrivate() error {
 		return refuse(p.b.dir, "can be written by others (mode %04o): chmod go-w it", st.Mode&0o7777)
 	}
 	return nil
+}
+
+// mode is the store's.
+func (p *place) mode() uint32 {
+	return uint32(p.rootSt.Mode) //nolint:unconvert // 16 bits on some systems
 }
 
 // shared: others than its owner may contend in this directory.
@@ -225,14 +232,14 @@ func (p *place) heir() int {
 // dirMode is the store's own, without the sticky bit: in a mutex's directory
 // everybody who contends replaces the record and clears away dead tickets.
 func (p *place) dirMode() uint32 {
-	return uint32(p.rootSt.Mode)&0o777 | 0o700 | uint32(p.rootSt.Mode)&unix.S_ISGID
+	return p.mode()&0o777 | 0o700 | p.mode()&unix.S_ISGID
 }
 
 // fileMode lets those lock who may contend, and those read who may look.
 func (p *place) fileMode() uint32 {
 	mode := uint32(0o600)
 	for _, shift := range []int{3, 0} {
-		switch m := uint32(p.rootSt.Mode) >> shift & 7; {
+		switch m := p.mode() >> shift & 7; {
 		case m&2 != 0:
 			mode |= 6 << shift
 		case m&4 != 0:

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// ErrDefaultDir: there is no default directory, since it is not known where
-	// this user is at home.
+	// ErrDefaultDir says that there is no default directory, since it is not
+	// known where this user is at home.
 	ErrDefaultDir = errors.New("no default directory for mutexes")
 
 	errClosed = errors.New("the session is closed")

@@ -19,6 +19,7 @@ import (
 // others no file may be written to. On a disk that is merely full, what is there
 // already can be written over.
 func fullDisk(t *testing.T) (dir string, fill func() (empty func()), words string) {
+	t.Helper()
 	base := t.TempDir()
 	if os.Geteuid() == 0 && exec.Command("mount", "-t", "tmpfs", "-o", "size=64k", "none", base).Run() == nil {
 		t.Cleanup(func() {

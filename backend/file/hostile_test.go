@@ -277,5 +277,6 @@ func TestTwoUsers(t *testing.T) {
 
 // otherUsersFiles is what there is of it for a user that is not root: root's.
 func otherUsersFiles(t *testing.T) {
+	t.Helper()
 	refused(t, file.New("/etc", file.Options{}), true, "permission denied")
 }

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -16,7 +17,7 @@ import (
 func tryLock(fd int) (bool, error) {
 	l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	err := fcntl(fd, unix.F_OFD_SETLK, &l)
-	if err == unix.EAGAIN || err == unix.EACCES {
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return false, nil
 	}
 	return err == nil, err

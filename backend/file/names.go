@@ -87,8 +87,8 @@ func realPath(path string) string {
 	path = filepath.Clean(path)
 	rest := ""
 	for p := path; ; p = filepath.Dir(p) {
-		if real, err := filepath.EvalSymlinks(p); err == nil {
-			return filepath.Join(real, rest)
+		if found, err := filepath.EvalSymlinks(p); err == nil {
+			return filepath.Join(found, rest)
 		}
 		if p == filepath.Dir(p) {
 			return path

@@ -198,6 +198,7 @@ type party struct {
 }
 
 func newParty(t *testing.T, b *file.Backend) *party {
+	t.Helper()
 	id := lease.NewID(lease.IDHost)
 	p := &party{Session: b.Session("m", lease.Contender{ID: id}), t: t, id: id, rings: make(chan struct{}, 1)}
 	t.Cleanup(func() { _ = p.Close() })

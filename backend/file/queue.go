@@ -113,8 +113,8 @@ func (p *place) live(q int, name string) (bool, error) {
 
 // ahead finds who is in front of a ticket, or of the end of the queue if own is
 // empty: the first live one, the last one, and how many. Dead tickets that it
-// passes are removed if clear is set. found tells whether own is still there.
-func (p *place) ahead(q int, own string, clear bool) (a front, err error) {
+// passes are removed if tidy is set. found tells whether own is still there.
+func (p *place) ahead(q int, own string, tidy bool) (a front, err error) {
 	names, err := tickets(q)
 	if err != nil {
 		return a, sorted(p.path(queueName), err)
@@ -129,7 +129,7 @@ func (p *place) ahead(q int, own string, clear bool) (a front, err error) {
 			return a, err
 		}
 		if !live {
-			if clear {
+			if tidy {
 				_ = unix.Unlinkat(q, n, 0)
 			}
 			continue

@@ -277,7 +277,7 @@ func nextFence(last *record, seen uint64) (uint64, error) {
 		f = max(f, seen+1)
 	}
 	if f > maxFence {
-		return 0, fmt.Errorf("the clock is beyond the year 2255: no fence is left")
+		return 0, errors.New("the clock is beyond the year 2255: no fence is left")
 	}
 	return f, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,9 +122,9 @@ func TestRecordIsJSON(t *testing.T) {
 func TestHashedNames(t *testing.T) {
 	dir := t.TempDir()
 	b := file.New(dir, file.Options{})
-	var want []string
+	want := make([]string, 0, 3)
 	for i := range 3 {
-		name := strings.Repeat("A", 120) + fmt.Sprint(i)
+		name := strings.Repeat("A", 120) + strconv.Itoa(i)
 		want = append(want, name)
 		s := b.Session(name, lease.Contender{ID: "x"})
 		if a, err := s.Try(t.Context(), lease.TryRequest{}); err != nil || a.State != lease.Mine {

@@ -17,14 +17,19 @@ func harness(private bool) backendtest.Harness {
 	dirs := make(map[lease.Backend]string)
 	return backendtest.Harness{
 		Open: func(t *testing.T) lease.Backend {
+			t.Helper()
 			// The directory itself is made by the first contender.
 			dir := filepath.Join(t.TempDir(), "locks")
 			b := file.New(dir, file.Options{Private: private})
 			dirs[b] = dir
 			return b
 		},
-		Fingerprint: func(t *testing.T, b lease.Backend) string { return tree(t, dirs[b]) },
-		Vanish: func(t *testing.T, b lease.Backend, mutex string) {
+		Fingerprint: func(t *testing.T, b lease.Backend) string {
+			t.Helper()
+			return tree(t, dirs[b])
+		},
+		Vanish: func(t *testing.T, b lease.Backend, _ string) {
+			t.Helper()
 			if err := os.RemoveAll(dirs[b]); err != nil {
 				t.Fatal(err)
 			}
