@@ -128,7 +128,7 @@ func (b *Backend) toServerOf(ctx context.Context, mutex string) (*conn, error) {
 		}
 	}
 	addr := b.routes.find(mutex)
-	c, err := b.connect(ctx, addr)
+	c, err := b.connectToHear(ctx, addr)
 	if err != nil {
 		b.routes.failed(addr)
 	}

@@ -60,10 +60,24 @@ func (r *routes) failed(addr string) {
 }
 
 // connect dials the server at addr. For sentinels that is whoever they say is
-// the master.
+// the master, and proves to be it.
 func (b *Backend) connect(ctx context.Context, addr string) (*conn, error) {
+	if b.set.kind != sentinel {
+		return dial(ctx, b.set.network, addr, b.set.tls, b.set.login, b.set.db)
+	}
+	c, addr, err := b.dialMaster(ctx)
+	if err == nil {
+		err = b.proveMaster(ctx, c, addr)
+	}
+	return c, err
+}
+
+// connectToHear is connect for a subscription. A server that is only a replica
+// passes on what its master is told, and a waiter finds out by its next look.
+func (b *Backend) connectToHear(ctx context.Context, addr string) (*conn, error) {
 	if b.set.kind == sentinel {
-		return b.connectMaster(ctx)
+		c, _, err := b.dialMaster(ctx)
+		return c, err
 	}
 	return dial(ctx, b.set.network, addr, b.set.tls, b.set.login, b.set.db)
 }

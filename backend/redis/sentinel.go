@@ -12,18 +12,23 @@ import (
 // errNotMaster: the sentinels named a server that is none, or not yet.
 var errNotMaster = errors.New("the server that the sentinels name is not a master (failing over?)")
 
-// connectMaster asks the sentinels, then the server itself: right after a
-// failover some still name the old one.
-func (b *Backend) connectMaster(ctx context.Context) (*conn, error) {
+// dialMaster dials whom the sentinels name.
+func (b *Backend) dialMaster(ctx context.Context) (*conn, string, error) {
 	addr, err := b.master(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	c, err := dial(ctx, "tcp", addr, b.set.tls, b.set.login, b.set.db)
 	if err != nil {
 		b.avoid.Store(&addr)
-		return nil, err
+		return nil, addr, err
 	}
+	return c, addr, nil
+}
+
+// proveMaster asks the server itself: right after a failover some sentinels
+// still name the old one.
+func (b *Backend) proveMaster(ctx context.Context, c *conn, addr string) error {
 	err, usable := c.use(ctx, func(lib *goredis.Client) error {
 		role, err := lib.Do(ctx, "ROLE").Slice()
 		if refused(err) {
@@ -34,13 +39,17 @@ func (b *Backend) connectMaster(ctx context.Context) (*conn, error) {
 		}
 		return err
 	})
-	if err == nil && usable {
+	switch {
+	case usable:
 		b.avoid.Store(nil)
-		return c, nil
+		return nil
+	case err == nil:
+		err = context.Cause(ctx)
+	default:
+		b.avoid.Store(&addr)
 	}
 	c.close()
-	b.avoid.Store(&addr)
-	return nil, err
+	return err
 }
 
 // master asks all sentinels at once and takes the first answer, other than one

@@ -1,11 +1,14 @@
 package redis
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"sort"
 	"strings"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -46,7 +49,7 @@ func fingerprint(t *testing.T, lb lease.Backend) string {
 	t.Helper()
 	var lines []string
 	ctx := t.Context()
-	onEach(t, lb.(*Backend), func(lib *goredis.Client) {
+	onEach(t, plain(lb), func(lib *goredis.Client) {
 		for _, key := range lib.Keys(ctx, "*").Val() {
 			content := fmt.Sprint(lib.Get(ctx, key).Val(), lib.HGetAll(ctx, key).Val(), lib.ZRangeWithScores(ctx, key, 0, -1).Val())
 			lines = append(lines, fmt.Sprint(key, " ", lib.Do(ctx, "PEXPIRETIME", key).Val(), " ", content))
@@ -58,7 +61,7 @@ func fingerprint(t *testing.T, lb lease.Backend) string {
 
 func vanish(t *testing.T, lb lease.Backend, mutex string) {
 	t.Helper()
-	b := lb.(*Backend)
+	b := plain(lb)
 	err := b.on(t.Context(), mutex, func(lib *goredis.Client) error {
 		return lib.Del(t.Context(), ownerKey(mutex), queueKey(mutex), leaseKey(mutex)).Err()
 	})
@@ -67,9 +70,55 @@ func vanish(t *testing.T, lb lease.Backend, mutex string) {
 	}
 }
 
+// looking is a backend without push whose users look by themselves, as package
+// lease does, but more often.
+type looking struct{ *Backend }
+
+type lookingSession struct{ lease.Session }
+
+func (b looking) Session(mutex string, c lease.Contender) lease.Session {
+	return lookingSession{b.Backend.Session(mutex, c)}
+}
+
+func (b looking) Watch(ctx context.Context, mutexes []string, ring func(lease.Ring)) error {
+	return look(ctx, b.Backend.Watch(ctx, mutexes, ring), ring)
+}
+
+func (s lookingSession) Listen(ctx context.Context, ring func(lease.Ring)) error {
+	return look(ctx, s.Session.Listen(ctx, ring), ring)
+}
+
+func look(ctx context.Context, err error, ring func(lease.Ring)) error {
+	if !errors.Is(err, lease.ErrNoPush) {
+		return fmt.Errorf("there is push: %w", err)
+	}
+	ring(lease.Ready)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			ring(lease.Look)
+		}
+	}
+}
+
+func plain(b lease.Backend) *Backend {
+	if l, ok := b.(looking); ok {
+		return l.Backend
+	}
+	return b.(*Backend)
+}
+
 // suite runs the conformance suite on one server, or set of servers, which is
 // emptied before each test.
 func suite(t *testing.T, rawURL string, empty func()) {
+	suiteOf(t, rawURL, empty, func(b *Backend) lease.Backend { return b })
+}
+
+func suiteOf(t *testing.T, rawURL string, empty func(), as func(*Backend) lease.Backend) {
 	backendtest.Suite(t, backendtest.Harness{
 		Open: func(t *testing.T) lease.Backend {
 			empty()
@@ -77,7 +126,7 @@ func suite(t *testing.T, rawURL string, empty func()) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return b
+			return as(b)
 		},
 		Fingerprint: fingerprint,
 		Vanish:      vanish,
@@ -116,7 +165,7 @@ func TestSuiteWithoutChannels(t *testing.T) {
 	t.Parallel()
 	r := backendtest.StartRedis(t, backendtest.RedisOptions{ACL: "user default on nopass ~* &* +@all\n" +
 		"user app on >secret ~* resetchannels +@all\n"})
-	suite(t, "redis://app:secret@"+r.Addr, emptying(r))
+	suiteOf(t, "redis://app:secret@"+r.Addr, emptying(r), func(b *Backend) lease.Backend { return looking{b} })
 }
 
 func TestSuiteCluster(t *testing.T) {

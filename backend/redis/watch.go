@@ -14,7 +14,7 @@ const everything = "simba:*"
 // acquire a mutex, but not when they release one that nobody waits for.
 func (b *Backend) Watch(ctx context.Context, mutexes []string, ring func(lease.Ring)) error {
 	addr := b.routes.find("") // a cluster tells messages to all its nodes
-	c, err := b.connect(ctx, addr)
+	c, err := b.connectToHear(ctx, addr)
 	if err != nil {
 		b.routes.failed(addr)
 		return ended(ctx, err)
