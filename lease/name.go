@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"sync/atomic"
 )
@@ -14,19 +13,19 @@ import (
 // ErrName: not the name of a mutex.
 var ErrName = errors.New("not a mutex name")
 
-// Each backend could bear other names; one rule for all lets a mutex move.
-var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@+=-]{0,127}$`)
+const maxName = 128
 
-// CheckName returns ErrName with the rule that s breaks. "@@" ends the id in a
+// CheckName returns ErrName with the rule that s breaks. Each backend could bear
+// other names; one rule for all lets a mutex move. "@@" ends the id in a
 // message of the JVM library, "latch-" marks its queue nodes in ZooKeeper, and
 // what follows a slash becomes a path element there.
 func CheckName(s string) error {
 	switch {
 	case s == "":
 		return fmt.Errorf("%w: it is empty", ErrName)
-	case len(s) > 128:
-		return fmt.Errorf("%w: it has %d bytes, at most 128 are allowed", ErrName, len(s))
-	case !name.MatchString(s):
+	case len(s) > maxName:
+		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed", ErrName, len(s), maxName)
+	case !isLetterOrDigit(s[0]) || strings.ContainsFunc(s, notInName):
 		return fmt.Errorf("%w: %q: a letter or digit, then letters, digits and . _ : / @ + = -", ErrName, s)
 	case strings.Contains(s, "@@"):
 		return fmt.Errorf("%w: %q contains @@", ErrName, s)
@@ -40,6 +39,12 @@ func CheckName(s string) error {
 	}
 	return nil
 }
+
+func notInName(r rune) bool {
+	return r >= 0x80 || !isLetterOrDigit(byte(r)) && !strings.ContainsRune("._:/@+=-", r)
+}
+
+func isLetterOrDigit(c byte) bool { return isLetter(c) || '0' <= c && c <= '9' }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
@@ -78,7 +83,7 @@ func Host() string {
 		h = ""
 	}
 	h = strings.Map(func(r rune) rune {
-		if r < 0x80 && (isLetter(byte(r)) || '0' <= r && r <= '9' || r == '.' || r == '-') {
+		if r < 0x80 && (isLetterOrDigit(byte(r)) || r == '.' || r == '-') {
 			return r
 		}
 		return -1
