@@ -70,8 +70,5 @@ torture:
 simulate:
 	SIMBA_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 0 -run 'TestSimulation$$' -v ./lease
 
-torture:
-	$(GO) test -count=1 -timeout 0 -v ./internal/torture -rounds $(ROUNDS)
-
 clean:
 	rm -rf bin dist coverage.out
