@@ -52,7 +52,7 @@ func Main() {
 		os.Exit(1)
 	}
 	k.run()
-	os.Exit(0)
+	syscall.Exit(0) // there is nothing to tidy, and a wrapper waits
 }
 
 // A keeper is the guard process: one loop on the main thread, which waits in poll and nowhere else.

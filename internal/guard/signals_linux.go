@@ -17,31 +17,31 @@ var terminating = map[syscall.Signal]bool{unix.SIGTERM: true, unix.SIGINT: true,
 // foreground of its terminal, is not passed on.)
 var fromKeyboard = map[syscall.Signal]bool{unix.SIGINT: true, unix.SIGQUIT: true, unix.SIGTSTP: true, unix.SIGWINCH: true}
 
-// handled are the signals that this package takes. Each costs about 20 µs to take and as much to give back, which is why the
-// real-time signals and some rare ones are not passed on; the runtime sees to it that they do no harm.
-func handled() (all []os.Signal) {
-	for _, s := range []syscall.Signal{
-		unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGCHLD, unix.SIGCONT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH,
-	} {
-		if !ignored(s) { // nohup: stays ignored, here and in the job
-			all = append(all, s)
-		}
-	}
-	return all
-}
+// others are the signals that are passed on besides the terminating ones, or that this package needs itself. Each costs about 20 µs to
+// take and as much to give back, which is why the real-time signals and some rare ones are not passed on; the runtime sees to
+// it that they do no harm.
+var others = []syscall.Signal{unix.SIGCHLD, unix.SIGCONT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
 
 // takePipe keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a job must not.
 var takePipe = sync.OnceFunc(func() {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 })
 
-// takeSignals starts passing signals to the supervisor. signalsTaken is closed when all are.
+// takeSignals starts passing signals to the supervisor: from now on those that would end this process, and the others soon. signalsTaken is
+// closed when all are.
 func (g *Guard) takeSignals() {
 	// Deep enough for every signal once; the runtime drops what does not fit.
 	g.signals = make(chan os.Signal, 32)
 	g.signalsTaken = make(chan struct{})
+	for sig := range terminating {
+		if !ignored(sig) { // nohup: stays ignored, here and in the job
+			signal.Notify(g.signals, sig)
+		}
+	}
 	g.running.Go(func() {
-		signal.Notify(g.signals, handled()...)
+		for _, sig := range others {
+			signal.Notify(g.signals, sig)
+		}
 		takePipe()
 		close(g.signalsTaken)
 		for s := range g.signals {

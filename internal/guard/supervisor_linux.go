@@ -24,8 +24,8 @@ const (
 	// maxLaunches bounds how often a guard that dies before it had a job is replaced. A key on the terminal can kill one that
 	// has not yet set up its handlers; more than a few deaths mean something else.
 	maxLaunches = 3
-	// patience is how long an answer may take when no deadline is near.
-	patience = 2 * time.Second
+	// patience is how long an answer may take when no deadline is near: longer than a machine that swaps keeps a process waiting.
+	patience = 5 * time.Second
 	// minPatience is what a healthy guard needs at worst to answer on a machine with two busy loops a core.
 	minPatience = 20 * time.Millisecond
 	// maxLead is how long before Stop a guard is asked whether it is there.

@@ -87,7 +87,10 @@ func (g *Guard) schedule(now time.Duration) {
 		g.killAt.set(0)
 		return
 	}
-	g.askAt = g.deadlines.Stop - min(maxLead, max(g.deadlines.Stop-now, 0)/2)
+	g.askAt = 0
+	if g.cfg.OnLost == LostStop || g.cfg.OnLost == LostKill {
+		g.askAt = g.deadlines.Stop - min(maxLead, max(g.deadlines.Stop-now, 0)/2)
+	}
 	g.stopAt.set(g.deadlines.Stop)
 	g.killAt.set(g.deadlines.Kill)
 }

@@ -100,7 +100,7 @@ func prepare(t *testing.T, settings []string, argv ...string) *wrap {
 	w.tag = "t" + strings.NewReplacer("=", "-", ".", "-").Replace(w.mark)
 	w.cmd = exec.Command("/proc/self/exe", argv...)
 	w.cmd.Args[0] = "wrapper"
-	w.cmd.Env = append(os.Environ(), modeVariable+"=wrapper", w.mark, "WRAP_LOG="+w.log, "WRAP_TAG="+w.tag)
+	w.cmd.Env = append(os.Environ(), modeVariable+"=wrapper", w.mark, "GORACE=atexit_sleep_ms=0", "WRAP_LOG="+w.log, "WRAP_TAG="+w.tag)
 	hasKillAfter := false
 	for _, s := range settings {
 		w.cmd.Env = append(w.cmd.Env, "WRAP_"+s)
