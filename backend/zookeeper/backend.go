@@ -72,8 +72,8 @@ func (b *Backend) Session(mutex string, c lease.Contender) lease.Session {
 	return newSession(b, mutex, c)
 }
 
-// read is the client of those who only look. One whose session has ended is
-// replaced.
+// read is the client of those who only look. One that is not connected any more
+// is replaced.
 func (b *Backend) read(ctx context.Context) (*client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -85,7 +85,8 @@ func (b *Backend) read(ctx context.Context) (*client, error) {
 	}
 	if b.reader != nil {
 		b.reader.mu.Lock()
-		over := b.reader.expired || b.reader.fatal != nil
+		// Nothing hangs on its session: a new one is sooner there than it is back.
+		over := b.reader.expired || b.reader.fatal != nil || b.reader.session != 0 && !b.reader.up
 		b.reader.mu.Unlock()
 		if !over {
 			return b.reader, nil

@@ -43,6 +43,7 @@ type client struct {
 	closed   bool
 	fatal    error
 	session  int64
+	lostAt   lease.Instant // when the last connection of the session was lost
 	proof    proof
 	lastSent lease.Instant
 	failures int // attempts to connect that failed, ever

@@ -89,11 +89,17 @@ func (c *client) pause() error {
 	return c.ctx.Err()
 }
 
+// failed is told of an attempt to connect in vain. A session that no server has
+// taken back for as long as it lasts is given up: a store that was emptied
+// refuses for ever who has seen more of it than it has.
 func (c *client) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failures++
 	c.lastErr = err
+	if c.session != 0 && c.clock.Now()-c.lostAt > c.proof.granted {
+		c.expired = true
+	}
 	c.change()
 }
 
@@ -102,7 +108,7 @@ func (c *client) ended(w *wire, shaken bool, err error) {
 	if shaken {
 		c.mu.Lock()
 		if c.wire == w {
-			c.up = false
+			c.up, c.lostAt = false, c.clock.Now()
 			c.change()
 		}
 		c.mu.Unlock()
@@ -115,7 +121,7 @@ func (c *client) ended(w *wire, shaken bool, err error) {
 	case err == nil:
 		err = errLost
 	default:
-		err = fmt.Errorf("%s closes the connection at once (too many connections?): %w", w.addr, err)
+		err = fmt.Errorf("%s closes the connection at once (too many connections, or its data is older than what was seen): %w", w.addr, err)
 	}
 	c.failed(err)
 }

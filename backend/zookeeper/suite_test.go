@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +27,14 @@ func (m mortal) Session(mutex string, c lease.Contender) lease.Session {
 func (m mortalSession) Close() error {
 	m.crash()
 	return nil
+}
+
+// Release outlives the suite's context for a moment: where order is tested, that
+// ends while the last one still releases.
+func (m mortalSession) Release(ctx context.Context, r lease.ReleaseRequest) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 900*time.Millisecond)
+	defer cancel()
+	return m.session.Release(ctx, r)
 }
 
 // crash ends a session as a kill -9 does.
@@ -158,6 +165,3 @@ func TestSuiteOnFollower(t *testing.T) {
 	e := backendtest.StartZooKeeperEnsemble(t, 3, backendtest.ZooKeeperOptions{})
 	backendtest.Suite(t, harness(e.Members[e.Followers(t)[0]].Addr))
 }
-
-var _ = strings.TrimSpace
-var _ = context.Background
