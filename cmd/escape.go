@@ -11,17 +11,16 @@ import (
 // (control characters, among them those of the C1 range, line ends, characters
 // that turn the direction of writing, broken UTF-8) is shown as \x1b or \u202e.
 func escape(s string) string {
-	clean := func(r rune) bool { return strconv.IsPrint(r) }
-	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !clean(r) }) < 0 {
+	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
 		switch {
-		case r == utf8.RuneError && n == 1, r < utf8.RuneSelf && !clean(r):
+		case r == utf8.RuneError && n == 1, r < utf8.RuneSelf && !strconv.IsPrint(r):
 			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case clean(r):
+		case strconv.IsPrint(r):
 			b.WriteString(s[:n])
 		case r < 0x10000:
 			fmt.Fprintf(&b, `\u%04x`, r)

@@ -29,10 +29,7 @@ const (
 )
 
 // usageError is a mistake of whoever typed the command. Nothing was touched yet.
-type usageError struct {
-	err     error
-	command string // whose --help tells more, e.g. "simba run"
-}
+type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }

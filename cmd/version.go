@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 
@@ -15,7 +16,7 @@ func (a *app) newVersion() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			info, ok := debug.ReadBuildInfo()
 			if !ok {
-				return fmt.Errorf("this binary carries no build information")
+				return errors.New("this binary carries no build information")
 			}
 			_, err := fmt.Fprint(a.stdout, versionText(info))
 			return err

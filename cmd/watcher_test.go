@@ -19,7 +19,6 @@ import (
 type watching struct {
 	t      *testing.T
 	store  *backendtest.Memory
-	end    func() error
 	stop   context.CancelFunc
 	mu     sync.Mutex
 	events []string
