@@ -76,6 +76,7 @@ var deposed = map[uint16]bool{
 var (
 	errBroken  = errors.New("the connection to the server broke")
 	errElapsed = errors.New("the server did not answer in time")
+	errTables  = errors.New("the tables were not there; they are made anew")
 )
 
 func number(err error) uint16 {
@@ -88,16 +89,21 @@ func number(err error) uint16 {
 
 func isCrowded(err error) bool { return crowdedNumbers[number(err)] }
 
+// said tells whether err is an answer of ours, not a failure.
+func said(err error) bool {
+	return lease.IsPermanent(err) || errors.Is(err, lease.ErrSpent) || errors.Is(err, lease.ErrNotOwner) || errors.Is(err, lease.ErrForeign)
+}
+
 // broken tells whether the connection must not be used again.
 func broken(err error) bool {
 	n := number(err)
-	return err != nil && (n == 0 && !lease.IsPermanent(err) && !errors.Is(err, lease.ErrSpent) || deposed[n])
+	return err != nil && !said(err) && n == 0 || deposed[n]
 }
 
 // sorted is the boundary: what leaves the package is permanent or transient,
 // speaks the server's own words and none of the library's.
 func sorted(ctx context.Context, err error) error {
-	if err == nil || lease.IsPermanent(err) || errors.Is(err, lease.ErrSpent) {
+	if err == nil || said(err) {
 		return err
 	}
 	if ctx.Err() != nil {

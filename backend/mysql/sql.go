@@ -20,44 +20,51 @@ type statement struct {
 type args map[string]any
 
 var (
-	schemaSQL   = read("schema")
-	sessionSQL  = text("session")
-	lookSQL     = compile("look")
-	takeSQL     = compile("take")
-	renewSQL    = compile("renew")
-	reassertSQL = compile("reassert")
-	releaseSQL  = compile("release")
-	leaveSQL    = compile("leave")
-	yieldSQL    = compile("yield")
-	joinSQL     = compile("join")
-	promiseSQL  = compile("promise")
-	dropSQL     = compile("drop")
-	imposeSQL   = compile("impose")
-	revokeSQL   = compile("revoke")
-	changeSQL   = text("change")
+	schemaSQL    = read("schema")
+	sessionSQL   = text("session")
+	lookSQL      = compile("look")
+	takeSQL      = compile("take")
+	renewSQL     = compile("renew")
+	reassertSQL  = compile("reassert")
+	releaseSQL   = compile("release")
+	leaveSQL     = compile("leave")
+	yieldSQL     = compile("yield")
+	joinSQL      = compile("join")
+	promiseSQL   = compile("promise")
+	dropSQL      = compile("drop")
+	imposeSQL    = compile("impose")
+	revokeSQL    = compile("revoke")
+	changeSQL    = text("change")
+	jvmChangeSQL = text("jvmchange")
+	jvmLookSQL   = compile("jvmlook")
 )
 
 var (
 	comment   = regexp.MustCompile(`(?m)--.*$`)
 	spaces    = regexp.MustCompile(`[ \n]+`)
 	parameter = regexp.MustCompile(`:([a-z_]+)`)
+	isolation = regexp.MustCompile(`/\*M!.*?'READ-COMMITTED',`)
+	word      = regexp.MustCompile(`\b(NOW_US|NOW_MS|NOBODYS|LF|TAB)\b`)
 	macro     = regexp.MustCompile(`\b(POS|BEFORE|WITHOUT|LIVING)\((:\w+)\)`)
 )
 
 // words are what the files write for longer expressions.
-var words = strings.NewReplacer(
+var words = map[string]string{
 	// The server's clock when the statement began. It is made of UTC alone, so
 	// that no time zone, the session's or the server's, has a part in it; what
 	// UNIX_TIMESTAMP makes of a local time repeats an hour each autumn.
-	"NOW_MS", "("+nowUS+" DIV 1000)",
-	"NOW_US", nowUS,
-	"NOBODYS", "(l.owner_id = '' OR l.released = 1 OR l.end_at < NOWMS)",
+	"NOW_US":  nowUS,
+	"NOW_MS":  nowMS,
+	"NOBODYS": "(l.owner_id = '' OR l.released = 1 OR l.end_at < " + nowMS + ")",
 	// As they are: what a backslash means depends on the sql_mode.
-	"LF", "'\n'",
-	"TAB", "'\t'",
-)
+	"LF":  "'\n'",
+	"TAB": "'\t'",
+}
 
-const nowUS = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
+const (
+	nowUS = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
+	nowMS = "(" + nowUS + " DIV 1000)"
+)
 
 // macros: the queue is a text of lines, the waiter's id first.
 var macros = map[string]string{
@@ -87,7 +94,7 @@ func text(name string) string {
 			return strings.ReplaceAll(macros[parts[1]], "$", parts[2])
 		})
 	}
-	return strings.ReplaceAll(words.Replace(s), "NOWMS", "("+nowUS+" DIV 1000)")
+	return word.ReplaceAllStringFunc(s, func(w string) string { return words[w] })
 }
 
 func compile(name string) statement {

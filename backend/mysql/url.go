@@ -132,9 +132,5 @@ func (s *settings) format(q url.Values) string {
 		}
 	}
 	u.RawQuery = q.Encode()
-	if u.Host == "" {
-		// An empty authority is written all the same.
-		return strings.Replace(u.String(), "mysql:/", "mysql:///", 1)
-	}
 	return u.String()
 }

@@ -1,0 +1,310 @@
+package mysql
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql/driver"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+	"unicode/utf16"
+
+	"github.com/simba-lock/simba/lease"
+)
+
+// session has one connection. While that waits in GET_LOCK a look goes over a
+// second one, for as long as it takes.
+type session struct {
+	b     *Backend
+	mutex string
+	id    string
+	info  string
+	lock  string // name of the lock that says "this contender lives"
+	done  context.Context
+	end   context.CancelFunc
+	tried chan struct{} // a call has ended
+
+	slot  chan struct{} // held by whoever uses what stands below
+	line  *line
+	armed *line // the same one while it waits in GET_LOCK
+	owner bool
+	left  bool
+	eager bool // it may be our turn: take first, look afterwards
+	polls bool // there was no connection to be had for a doorbell
+	last  lease.Answer
+	at    time.Time // of the last answer
+}
+
+func newSession(b *Backend, mutex string, c lease.Contender) *session {
+	s := &session{
+		b: b, mutex: mutex, id: c.ID, info: encoded(c.Info),
+		lock:  lockName(b.set.database, mutex, c.ID),
+		slot:  make(chan struct{}, 1),
+		tried: make(chan struct{}, 1),
+		eager: true,
+	}
+	s.done, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// lockName has at most 64 characters, and no letters that differ in case.
+func lockName(database, mutex, id string) string {
+	sum := sha256.Sum256([]byte(database + "\x00" + mutex + "\x00" + id))
+	return "simba:" + hex.EncodeToString(sum[:20])
+}
+
+// maxInfo keeps a queue of hundreds within its column.
+const maxInfo = 4096
+
+// encoded is JSON in ASCII: no character set of a column or a connection
+// changes it, and it has neither tabs nor line feeds.
+func encoded(i lease.Info) string {
+	b, err := json.Marshal(i)
+	if err == nil && len(b) > maxInfo {
+		i.Note, i.Program = "", ""
+		b, err = json.Marshal(i)
+	}
+	if err != nil || len(b) > maxInfo {
+		return "{}"
+	}
+	var out []byte
+	for _, r := range string(b) {
+		switch {
+		case r < 0x80:
+			out = append(out, byte(r))
+		case r > 0xffff:
+			hi, lo := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return string(out)
+}
+
+// use lends the session's connection, or a passing one while that waits.
+func (s *session) use(ctx context.Context, f func(*line) error) error {
+	err := s.enter(ctx)
+	if err != nil {
+		return sorted(ctx, err)
+	}
+	defer s.leave()
+	defer func() {
+		select {
+		case s.tried <- struct{}{}:
+		default:
+		}
+	}()
+	if s.line != nil && !s.line.alive(ctx) {
+		s.drop()
+	}
+	for again := s.line != nil; ; again = false {
+		if s.line == nil {
+			pool := s.b.lines
+			if s.armed != nil {
+				pool = s.b.bare
+			}
+			if s.line, err = dial(ctx, pool, s.armed != nil); err != nil {
+				s.line = nil
+				return sorted(ctx, err)
+			}
+		}
+		err = f(s.line)
+		if broken(err) {
+			s.drop()
+			if again && errors.Is(err, driver.ErrBadConn) {
+				continue // it had been closed before anything was sent
+			}
+		} else if s.left || s.armed != nil || s.polls && !s.owner {
+			s.drop()
+		}
+		return sorted(ctx, err)
+	}
+}
+
+func (s *session) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case s.slot <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *session) leave() { <-s.slot }
+
+// drop closes the connection; the slot is held.
+func (s *session) drop() {
+	if s.line != nil {
+		s.line.close()
+		s.line = nil
+	}
+}
+
+// args are the values that most statements need.
+func (s *session) args(l, ttl time.Duration) args {
+	return args{
+		"mutex": s.mutex, "me": s.id, "info": s.info,
+		// A part of a millisecond is a whole one: never less than asked for.
+		"lease": ceil(l), "ttl": ceil(ttl),
+	}
+}
+
+func ceil(d time.Duration) int64 {
+	d = min(max(d, 0), farAway)
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Renew is [lease.Session.Renew].
+func (s *session) Renew(ctx context.Context, r lease.RenewRequest) (a lease.Answer, err error) {
+	err = s.use(ctx, func(l *line) error {
+		a, err = s.renew(ctx, l, r)
+		return err
+	})
+	return a, err
+}
+
+func (s *session) renew(ctx context.Context, l *line, r lease.RenewRequest) (lease.Answer, error) {
+	if _, err := s.b.tables(ctx, l); err != nil {
+		return lease.Answer{}, err
+	}
+	values := s.args(r.Lease, r.TTL)
+	values["dying"] = r.Dying
+	if _, _, err := l.exec(ctx, renewSQL, values); err != nil {
+		return lease.Answer{}, s.b.missing(err)
+	}
+	v, err := look(ctx, l, s.mutex, s.id, "")
+	if err != nil {
+		return lease.Answer{}, err
+	}
+	if r.Reassert && !v.mine(s.id) && (v.owner == "" || v.owner == s.id) && !s.left {
+		if err := rows(ctx, l, s.mutex, v); err != nil {
+			return lease.Answer{}, err
+		}
+		values["fence"], values["acquired"] = r.Fence, uint64(0)
+		if v.last == s.id {
+			values["acquired"] = v.acquired
+		}
+		if _, _, err := l.exec(ctx, reassertSQL, values); err != nil {
+			return lease.Answer{}, err
+		}
+		if v, err = look(ctx, l, s.mutex, s.id, ""); err != nil {
+			return lease.Answer{}, err
+		}
+	}
+	a := v.answer(s.id)
+	switch {
+	case v.mine(s.id):
+		s.owner = true
+	case v.owner == "" && !(r.Reassert && v.kept() && v.embargoed != s.id) || v.owner == s.id:
+		a = lease.Answer{State: lease.Gone, Birth: a.Birth, Clock: a.Clock}
+	}
+	return a, nil
+}
+
+// mine: both rows name me, and the lease runs.
+func (v *view) mine(me string) bool { return v.owner == me && v.ours && !v.lost() }
+
+// Release is [lease.Session.Release].
+func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
+	return s.use(ctx, func(l *line) error {
+		s.left = true // also if it fails: nothing may be asked for under this id
+		err := s.release(ctx, l, r.Tombstone)
+		if number(err) == noSuchTable {
+			return nil
+		}
+		if err == nil {
+			s.wakeNext(ctx, l)
+		}
+		return err
+	})
+}
+
+// release ends an ownership, or else a place in the queue. With a tombstone the
+// id is buried first: an acquire that runs between the two is undone by the
+// second, one that runs later finds the grave.
+func (s *session) release(ctx context.Context, l *line, tombstone bool) error {
+	values := args{
+		"mutex": s.mutex, "me": s.id, "tombstone": false, "tombstone_life": ceil(lease.TombstoneLife),
+		"promise": ceil(lease.PromiseLife), "poll": ceil(pollPromise),
+	}
+	leave := func() error {
+		values["tombstone"] = tombstone
+		found, _, err := l.exec(ctx, leaveSQL, values)
+		values["tombstone"] = false
+		if err != nil || found || !tombstone {
+			return err
+		}
+		// There is no row to write it into.
+		if err := rows(ctx, l, s.mutex, &view{}); err != nil {
+			return err
+		}
+		values["tombstone"] = true
+		_, _, err = l.exec(ctx, leaveSQL, values)
+		values["tombstone"] = false
+		return err
+	}
+	if tombstone {
+		if err := leave(); err != nil {
+			return err
+		}
+	}
+	owned, _, err := l.exec(ctx, releaseSQL, values)
+	if err != nil || owned || tombstone {
+		return err
+	}
+	return leave()
+}
+
+// wakeNext gives up the lock that the next one waits for. If that cannot be
+// said, the end of the connection says it.
+func (s *session) wakeNext(ctx context.Context, l *line) {
+	switch {
+	case s.armed != nil:
+		_, _ = l.write(ctx, fmt.Sprintf("KILL CONNECTION %d", s.armed.id))
+	case l.own:
+		var n *int
+		_ = l.one(ctx, "SELECT RELEASE_LOCK(?)", []any{s.lock}, &n)
+	}
+}
+
+// Close is [lease.Session.Close].
+func (s *session) Close() error {
+	s.end()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := s.enter(ctx); err != nil {
+		return fmt.Errorf("a call is still under way: %w", err)
+	}
+	defer s.leave()
+	s.left = true
+	s.drop()
+	return nil
+}
+
+// pollPromise is for a waiter that nobody can wake: until its next look, and
+// as long as any other from then on.
+const pollPromise = time.Second + lease.PromiseLife + 200*time.Millisecond
+
+// crowded is the answer of a server that has no connection to spare. It is
+// there, so this is contact with it; who owns the mutex it does not say. A
+// waiter whose doorbell stands goes by what it was told last.
+func (s *session) crowded() lease.Answer {
+	a := lease.Answer{
+		State:     lease.Promised,
+		Remaining: 500*time.Millisecond + rand.N(400*time.Millisecond),
+	}
+	if s.armed != nil && !s.at.IsZero() && s.last.State != lease.Mine {
+		a = s.last
+		a.Clock = 0
+		a.LookBy = time.Second
+		a.Remaining = max(a.Remaining-time.Since(s.at), time.Millisecond)
+	}
+	return a
+}

@@ -1,0 +1,229 @@
+package mysql
+
+import (
+	"context"
+	"time"
+
+	"github.com/simba-lock/simba/lease"
+)
+
+// step is what a look calls for.
+type step int
+
+const (
+	answer step = iota // nothing more to do
+	spent
+	makeRows
+	impose
+	extend
+	restore
+	drop
+	promise
+	join
+	take
+)
+
+// Try is [lease.Session.Try].
+func (s *session) Try(ctx context.Context, r lease.TryRequest) (a lease.Answer, err error) {
+	err = s.use(ctx, func(l *line) error {
+		a, err = s.try(ctx, l, r)
+		if err == nil {
+			s.last, s.at = a, time.Now()
+		}
+		return err
+	})
+	if isCrowded(err) && r.Queue {
+		return s.crowded(), nil
+	}
+	return a, err
+}
+
+// rounds bounds how often a Try looks again because somebody else was quicker.
+const rounds = 10
+
+func (s *session) try(ctx context.Context, l *line, r lease.TryRequest) (lease.Answer, error) {
+	if s.left {
+		return lease.Answer{}, lease.ErrSpent
+	}
+	y, err := s.b.tables(ctx, l)
+	if err != nil {
+		return lease.Answer{}, err
+	}
+	if err := y.fits(s.mutex, s.id); err != nil {
+		return lease.Answer{}, err
+	}
+	values := s.args(r.Lease, r.TTL)
+	values["seen_owner"], values["seen_birth"], values["seen_fence"] = r.Seen.Owner, r.Seen.Birth, r.Seen.Fence
+	if r.StartOver {
+		if err := s.yield(ctx, l, values); err != nil {
+			return lease.Answer{}, err
+		}
+	} else if s.eager {
+		s.eager = false
+		if a, ok, err := s.take(ctx, l, r, values); ok || err != nil {
+			return a, s.b.missing(err)
+		}
+	}
+	extended := false
+	var v *view
+	for range rounds {
+		if v, err = look(ctx, l, s.mutex, s.id, ""); err != nil {
+			return lease.Answer{}, s.b.missing(err)
+		}
+		switch next := s.next(v, r, extended); next {
+		case answer:
+			a := v.answer(s.id)
+			if a.State == lease.Mine {
+				s.own(ctx, l)
+			}
+			return a, nil
+		case spent:
+			return lease.Answer{}, lease.ErrSpent
+		case take:
+			if a, ok, err := s.take(ctx, l, r, values); ok || err != nil {
+				return a, err
+			}
+		default:
+			extended = extended || next == extend || next == restore
+			if err := s.perform(ctx, l, next, v, r, values); err != nil {
+				return lease.Answer{}, err
+			}
+		}
+	}
+	// Others were quicker each time: their steps went through, ours comes.
+	return lease.Answer{State: lease.Promised, Birth: v.birth, Rank: v.rank, Remaining: 20 * time.Millisecond}, nil
+}
+
+// next decides what is to be done about what was seen. Each step is one
+// statement that says by itself under which conditions it holds.
+func (s *session) next(v *view, r lease.TryRequest, extended bool) step {
+	promised, late := v.promise()
+	first, _ := v.first()
+	wait := answer
+	if r.Queue && v.rank == 0 {
+		wait = join
+	}
+	switch {
+	case v.spent || v.last == s.id && v.released:
+		return spent
+	case !v.hasLease, !v.hasMutex && v.owner == "":
+		return makeRows
+	case v.imposes(r.Seen):
+		return impose
+	case v.owner == s.id && v.ours:
+		switch {
+		case extended || v.revoked && !v.lost():
+			return answer
+		case v.lost():
+			return restore
+		}
+		return extend
+	case v.owner != "", v.kept() && v.embargoed != s.id, v.cooling():
+		return wait
+	case late:
+		return drop
+	case promised == "" && first != "" && first != s.id:
+		return promise
+	case promised != "" && promised != s.id:
+		return wait
+	}
+	return take
+}
+
+func (s *session) perform(ctx context.Context, l *line, next step, v *view, r lease.TryRequest, values args) error {
+	var sql statement
+	switch next {
+	case makeRows:
+		return rows(ctx, l, s.mutex, v)
+	case impose:
+		sql = imposeSQL
+		values = args{
+			"mutex": s.mutex, "rev": v.rev, "lease": ceil(r.Seen.Lease),
+			"seen_owner": r.Seen.Owner, "seen_fence": r.Seen.Fence,
+		}
+	case extend:
+		sql = renewSQL
+		values["dying"] = false
+	case restore:
+		if err := rows(ctx, l, s.mutex, v); err != nil {
+			return err
+		}
+		sql = reassertSQL
+		values["fence"], values["acquired"] = v.fence, v.acquired
+	case drop:
+		sql = dropSQL
+		values["who"], _ = v.promise()
+	case promise:
+		sql = promiseSQL
+		first, polls := v.first()
+		values["who"], values["life"] = first, ceil(lease.PromiseLife)
+		if polls {
+			values["life"] = ceil(pollPromise)
+		}
+	case join:
+		sql = joinSQL
+		how := "w"
+		if s.polls || s.b.deaf.Load() {
+			how = "p"
+		}
+		values["line"] = s.id + "\t" + how + "\t" + s.info + "\n"
+	}
+	_, _, err := l.exec(ctx, sql, values)
+	return err
+}
+
+// take is the acquisition: one statement, and its answer holds the fence.
+func (s *session) take(ctx context.Context, l *line, r lease.TryRequest, values args) (lease.Answer, bool, error) {
+	ok, result, err := l.exec(ctx, takeSQL, values)
+	if !ok || err != nil {
+		return lease.Answer{}, false, err
+	}
+	fence, err := result.LastInsertId()
+	if err != nil || fence <= 0 {
+		return lease.Answer{}, false, err // the look that follows tells it
+	}
+	s.own(ctx, l)
+	return lease.Answer{
+		State: lease.Mine, Owner: s.id, Info: decoded(s.info), Fence: uint64(fence),
+		Remaining: r.Lease, Lease: r.Lease,
+	}, true, nil
+}
+
+// own is what there is to do for a new owner: it takes the lock by which the
+// next one is woken. Nothing depends on it but how soon that one comes.
+func (s *session) own(ctx context.Context, l *line) {
+	s.owner = true
+	switch {
+	case s.b.deaf.Load():
+	case s.armed != nil:
+		// It waits for somebody in front, of whom there is none any more.
+		_, _ = l.write(ctx, killQuery(s.armed.id))
+	case !l.own:
+		_ = s.claim(ctx, l, 0)
+	}
+}
+
+// yield gives up the place in the queue. Whoever waits for us there is woken,
+// to wait for somebody else.
+func (s *session) yield(ctx context.Context, l *line, values args) error {
+	_, _, err := l.exec(ctx, yieldSQL, values)
+	if err != nil {
+		return s.b.missing(err)
+	}
+	if l.own {
+		var n *int
+		_ = l.one(ctx, "SELECT RELEASE_LOCK(?)", []any{s.lock}, &n)
+		l.own = false
+		_ = s.claim(ctx, l, 1)
+	}
+	return nil
+}
+
+// missing: the tables are gone, so the next call makes them.
+func (b *Backend) missing(err error) error {
+	if number(err) == noSuchTable {
+		b.layout.Store(nil)
+		return errTables
+	}
+	return err
+}
