@@ -14,8 +14,9 @@ ROUNDS ?= 30
 ROUNDS ?= 30
 GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# What the tests need beside Go: program:package of Debian that has it. The
-# race detector needs a C compiler.
+# What the tests need beside Go: a program or a file, and the package of Debian
+# that has it. The race detector needs a C compiler; the servers are run by the
+# tests themselves, on ports and in directories of their own.
 TEST_NEEDS = \
 	cc:gcc \
 	flock:util-linux \
@@ -24,7 +25,11 @@ TEST_NEEDS = \
 	script:bsdutils \
 	nohup:coreutils \
 	tar:tar \
-	bash:bash
+	bash:bash \
+	redis-server:redis-server \
+	mariadbd:mariadb-server \
+	java:default-jre-headless \
+	/usr/share/java/zookeeper.jar:zookeeper
 # Further packages without a program of their own.
 TEST_PACKAGES = libc6-dev
 
@@ -44,9 +49,9 @@ check:
 	$(GO) vet ./...
 
 needs:
-	@missing=; \
+	@missing=; PATH="$$PATH:/usr/sbin:/sbin"; \
 	for need in $(TEST_NEEDS); do \
-		command -v "$${need%%:*}" >/dev/null || missing="$$missing $${need#*:}"; \
+		command -v "$${need%%:*}" >/dev/null || test -e "$${need%%:*}" || missing="$$missing $${need#*:}"; \
 	done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	missing="$$missing $(TEST_PACKAGES)"; \

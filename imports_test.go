@@ -21,7 +21,8 @@ var mayImport = map[string][]string{
 	"backend/redis":       {"lease", "github.com/redis/go-redis"},
 	"backend/mysql":       {"lease", "github.com/go-sql-driver/mysql"},
 	"backend/zookeeper":   {"lease", "github.com/go-zookeeper/zk"},
-	"backend/backendtest": {"lease", "golang.org/x/sys"},
+	// It speaks to the private servers that it starts for tests.
+	"backend/backendtest": {"lease", "golang.org/x/sys", "github.com/redis/go-redis", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
 	"internal/guard":      {"golang.org/x/sys"},
 	"internal/bench":      {},
 	"internal/torture":    {},
