@@ -93,6 +93,7 @@ func newKeeper() (*keeper, error) {
 	k.job.tree = newTree(os.Getpid(), func(int) bool { return false })
 	k.job.tell = k.tellNotice
 	k.takeSignals()
+	k.line.send(message{kind: msgReady})
 	return k, nil
 }
 

@@ -33,6 +33,7 @@ const (
 	msgPing   = 'P'
 
 	// To the wrapper.
+	msgReady   = 'R' // the guard is up
 	msgAck     = 'A' // every message with a sequence number up to this one has been acted on
 	msgStarted = 'B' // pid
 	msgLate    = 'Z'

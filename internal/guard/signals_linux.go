@@ -126,6 +126,7 @@ var terminal struct {
 }
 
 func (g *Guard) takeTerminal() {
+	g.terminal = true
 	if !ignored(unix.SIGTSTP) {
 		signal.Notify(g.signals, unix.SIGTSTP)
 	}
@@ -144,6 +145,10 @@ func (g *Guard) takeTerminal() {
 }
 
 func (g *Guard) dropTerminal() {
+	if !g.terminal {
+		return
+	}
+	g.terminal = false
 	terminal.Lock()
 	defer terminal.Unlock()
 	terminal.users--

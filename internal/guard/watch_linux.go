@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"os"
 	"time"
 
@@ -23,6 +24,11 @@ func (g *Guard) demand(kind byte) {
 	if g.phase != starting && g.phase != running {
 		return
 	}
+	if g.toSend != nil {
+		g.notStarted(errNotWanted)
+		g.wake.wake() // there may be nothing more to wait for
+		return
+	}
 	if kind == msgStop || kind == msgKill {
 		g.stopped = true
 	}
@@ -31,6 +37,9 @@ func (g *Guard) demand(kind byte) {
 	g.tell(message{kind: kind})
 	g.expect(now, now+g.patience(now))
 }
+
+// errNotWanted is why an order was not carried out that was taken back before the guard had it.
+var errNotWanted = errors.New("stopped before the start")
 
 // expect has the guard answer the latest message by an instant.
 func (g *Guard) expect(now, by time.Duration) {
@@ -71,6 +80,10 @@ func (g *Guard) extend(d Deadlines) {
 		return
 	}
 	g.deadlines = d
+	if g.toSend != nil {
+		g.toSend.n[0], g.toSend.n[1] = int64(d.Stop), int64(d.Kill)
+		return
+	}
 	g.schedule(now)
 	m := message{kind: msgExtend, n: [numbers]int64{int64(d.Stop), int64(d.Kill)}}
 	g.unsent = nil
@@ -113,6 +126,12 @@ func (g *Guard) watch(now time.Duration) {
 		return
 	}
 	if g.phase != starting && g.phase != running {
+		return
+	}
+	if g.toSend != nil {
+		if g.startBy != 0 && now >= g.startBy {
+			g.notStarted(ErrLate)
+		}
 		return
 	}
 	if g.unsent != nil && g.tell(*g.unsent) {
@@ -170,8 +189,8 @@ func (g *Guard) reapGuard() bool {
 
 // relaunch starts a guard process, the first one or one in the place of another that died before it had a job.
 func (g *Guard) relaunch() {
-	if g.launches++; g.launches > maxLaunches {
-		g.failure = ErrGuardDied
+	if g.launches++; g.closing || g.launches > maxLaunches {
+		g.failure = errors.New("it died again and again")
 		return
 	}
 	g.failure = g.spawn(g.cfg.Tag)
@@ -183,23 +202,21 @@ func (g *Guard) relaunch() {
 // closed; so the rounds go on until there is no child, and the guard is one until it is reaped, which is possible only after its
 // children were handed over.
 func (g *Guard) lostGuard() {
-	before := g.phase
+	idle := g.phase == waiting || g.toSend != nil
 	if g.guard != 0 {
 		unix.Kill(g.guard, unix.SIGKILL)
 	}
 	unix.Close(g.line.fd)
 	unix.Close(g.lifetime)
-	g.line = nil
+	g.line, g.ready = nil, false
 	g.answerBy, g.askAt, g.unsent = 0, 0, nil
-	if before == waiting {
-		unix.Wait4(g.guard, nil, 0, nil) // it has nothing to delay its end
+	if idle {
+		retry(func() (int, error) { return unix.Wait4(g.guard, nil, 0, nil) }) // it has nothing to delay its end
 		setGuard(g.guard, false)
 		g.guard = 0
-		if g.closing {
-			g.hungUp = true
-			return
+		if g.relaunch(); g.failure != nil && g.toSend != nil {
+			g.notStarted(errors.Join(ErrGuardDied, g.failure))
 		}
-		g.relaunch()
 		return
 	}
 	g.phase = ending
@@ -299,7 +316,11 @@ func (g *Guard) reapStrays() { g.strayAt = 1 }
 // sleep is how long nothing will be due; negative for ever.
 func (g *Guard) sleep(now time.Duration) time.Duration {
 	var next time.Duration
-	for _, at := range []time.Duration{g.askAt, g.answerBy, g.strayAt} {
+	limit := time.Duration(0)
+	if g.toSend != nil {
+		limit = g.startBy
+	}
+	for _, at := range []time.Duration{g.askAt, g.answerBy, g.strayAt, limit} {
 		if at != 0 && (next == 0 || at < next) {
 			next = at
 		}
