@@ -7,7 +7,7 @@
 // Each mutex has a directory in the store, named by the escaped mutex:
 //
 //	NAME/lock     the lock file; never removed
-//	NAME/record   who owns it or did last, for people and for the fence; replaced by rename
+//	NAME/record   who owns it or did last, for people and for the fence
 //	NAME/revoke   the id of an owner that was told to stop; usually absent
 //	NAME/queue/   one ticket a waiter; absent if nobody waits
 //

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,6 +75,13 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 			_ = old.Close()
 		}
 	}()
+	if s.emptied(last) {
+		known := s.seen
+		a, err := s.doubt(p, r)
+		s.seen = known // what the record says meanwhile is older
+		a.Owner, a.Info, a.Fence = known.rec.Owner, known.rec.Info, known.rec.Fence
+		return a, err
+	}
 	if last == nil || !last.released() || last.Lock != st.Ino {
 		if a, err := s.suspect(p, r); err != nil || a.State == lease.Held {
 			return a, err
@@ -92,7 +98,8 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 	}
 	kept = true
 	s.own = &ownership{
-		anchors: []*os.File{file, p.keepRoot()},
+		// The lock is closed last: its end is what wakes the next.
+		anchors: []*os.File{p.keepRoot(), file},
 		lock:    inodeOf(st), root: p.rootRef, claimed: claimed,
 		rec: *rec, file: written,
 	}
@@ -106,7 +113,7 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 }
 
 func (s *session) newRecord(last *record, ino uint64, r lease.TryRequest) (*record, error) {
-	fence, err := nextFence(last, r.Seen.Fence)
+	fence, err := nextFence(last, max(r.Seen.Fence, s.seen.rec.Fence))
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +236,8 @@ func (s *session) look() (lease.Answer, error) {
 	if err != nil || !held || p.dir < 0 {
 		return lease.Answer{State: lease.Gone}, err
 	}
-	return p.heldBy()
+	a, _, err := p.heldBy()
+	return a, err
 }
 
 // inPlace: the paths still lead to what is locked.
@@ -263,85 +271,6 @@ func (o *ownership) keepRecord(p *place) {
 // writeRecord may fail: then there is none to be kept.
 func (o *ownership) writeRecord(p *place) {
 	o.file, _ = p.writeRecord(&o.rec, o.file)
-}
-
-const (
-	// restorePatience is for how long another's claim is taken for that of
-	// somebody who is about to back off: he reads a file, and may look through
-	// the process table.
-	restorePatience = 250 * time.Millisecond
-	restorePause    = time.Millisecond
-)
-
-// restore puts back what was removed or replaced, see the package comment. What
-// is held already stays held.
-func (s *session) restore(ctx context.Context) (lease.Answer, error) {
-	p, err := s.b.enter(s.mutex, true)
-	if err != nil {
-		return s.mine(), nil // nobody gets in there
-	}
-	defer p.close()
-	o := s.own
-	at := claimByte(s.mutex)
-	if p.rootRef != o.root {
-		o.claimed = claim(p.root, at)
-		// Kept also if the mutex is lost: nobody else then gets in beside the
-		// work that is still to be ended. p is needed until the end.
-		defer func() { o.anchors = append(o.anchors, p.keepRoot()) }()
-		for began := time.Now(); isClaimed(p.root, at); {
-			if time.Since(began) > restorePatience || !pause(ctx, restorePause) {
-				return s.lost(p)
-			}
-		}
-		o.root = p.rootRef
-	}
-	lock, st, err := p.openLock()
-	if err != nil {
-		return s.mine(), nil
-	}
-	file := os.NewFile(uintptr(lock), filepath.Join(s.b.dir, lockName))
-	for began := time.Now(); ; {
-		ok, err := tryLock(lock)
-		if ok {
-			break
-		}
-		if err == nil && time.Since(began) < restorePatience/10 && pause(ctx, restorePause) {
-			continue
-		}
-		_ = file.Close()
-		if o.claimed || err != nil {
-			return s.mine(), nil // whoever has it backs off; the next renewal locks it
-		}
-		return s.lost(p)
-	}
-	o.anchors = append(o.anchors, file)
-	o.lock = inodeOf(st)
-	o.rec.Lock = st.Ino
-	o.keepRecord(p)
-	s.changed()
-	return s.mine(), nil
-}
-
-// pause waits, and tells whether the context let it.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// lost: somebody else owns the mutex. The locks that this owner still has are
-// kept until it releases, since its work is only now told to stop.
-func (s *session) lost(p *place) (lease.Answer, error) {
-	a, err := p.heldBy()
-	if a.Owner == s.c.ID {
-		a.Owner, a.Info, a.Fence = "", lease.Info{}, 0
-	}
-	return a, err
 }
 
 // sign writes into the record that the owner has released, unless the path

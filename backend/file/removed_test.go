@@ -109,6 +109,32 @@ func TestOwnerFindsAnother(t *testing.T) {
 	third.try(false, lease.Mine)
 }
 
+// One that saw the owner does not rush into a store that was emptied: it may be
+// that the owner is about to start its job.
+func TestEmptiedUnderAWaiter(t *testing.T) {
+	base := t.TempDir()
+	b := file.New(filepath.Join(base, "locks"), file.Options{})
+	owner, waiter := newParty(t, b), newParty(t, b)
+	mine := owner.try(true, lease.Mine)
+	waiter.try(true, lease.Held)
+	waiter.hear()
+	shell(t, base, "rm -r locks")
+	if a := waiter.try(true, lease.Held); a.Owner != owner.id || a.LookBy == 0 || a.Rank != 1 {
+		t.Errorf("%+v", a)
+	}
+	owner.renew(lease.Mine)
+	waiter.try(true, lease.Held)
+	shell(t, base, "rm -r locks")
+	_ = owner.Close() // this time nobody puts it back
+	a, took := waiter.get()
+	if took < time.Second/2 || took > 2*time.Second {
+		t.Errorf("it was given up after %v", took)
+	}
+	if a.Fence <= mine.Fence {
+		t.Errorf("fence %d after %d", a.Fence, mine.Fence)
+	}
+}
+
 // Both directories are guarded: whoever still has the old one open gains nothing.
 func TestAnchorsGrow(t *testing.T) {
 	base := t.TempDir()

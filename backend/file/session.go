@@ -30,6 +30,7 @@ type session struct {
 	own    *ownership
 	ticket *ticket
 	stuck  stuck
+	seen   seen
 	bell   func() // makes Listen look at the session again
 }
 
@@ -40,7 +41,19 @@ type stuck struct {
 	since  time.Time
 }
 
+// seen is the latest owner that this contender was told of. If the record then
+// is gone or older, the store was emptied while that owner may be at work.
+type seen struct {
+	rec   record
+	since time.Time // when it was found emptied
+}
+
 const (
+	// emptiedGrace is for how long a contender that saw an owner leaves an
+	// emptied store alone. The owner may have been about to start its job, which
+	// takes some milliseconds and makes the guard known to others; or its
+	// doorbell is telling it to put everything back.
+	emptiedGrace = time.Second
 	// How often an attempt begins again because the lock file was replaced
 	// under it: more than once is already somebody who plays with it.
 	attempts = 10
@@ -191,19 +204,39 @@ func (s *session) wait(p *place, r lease.TryRequest, a front) (lease.Answer, err
 			return lease.Answer{}, errAgain
 		}
 	}
-	ans, err := p.heldBy()
+	ans, rec, err := p.heldBy()
+	if ans.Owner != "" {
+		s.seen = seen{rec: *rec}
+	}
 	ans.Rank = rank
 	return ans, err
 }
 
+// emptied tells whether to leave the mutex to an owner whose traces are gone.
+// Without a way to look for guards, that is for as long as the owner may take to
+// renew its lease.
+func (s *session) emptied(last *record) bool {
+	if s.seen.rec.Owner == "" || last != nil && last.Fence >= s.seen.rec.Fence {
+		return false
+	}
+	if s.seen.since.IsZero() {
+		s.seen.since = time.Now()
+	}
+	grace := emptiedGrace
+	if s.b.guards == nil {
+		grace = max(grace, time.Duration(s.seen.rec.Lease)*time.Millisecond)
+	}
+	return time.Since(s.seen.since) < grace
+}
+
 // heldBy is the answer about an owner, as far as the record knows him.
-func (p *place) heldBy() (lease.Answer, error) {
+func (p *place) heldBy() (lease.Answer, *record, error) {
 	a := lease.Answer{State: lease.Held, Remaining: lease.Forever, Lease: lease.Forever}
 	rec, _, err := p.readRecord()
 	if err == nil && rec != nil && !rec.released() {
 		a.Owner, a.Info, a.Fence = rec.Owner, rec.Info, rec.Fence
 	}
-	return a, err
+	return a, rec, err
 }
 
 // mine is the answer to the owner, each time with all that he has to know: the
