@@ -48,7 +48,14 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	if r.guard, err = r.launch(ctx, giveUp); err != nil {
 		return err
 	}
-	defer func() { _ = r.guard.Close() }()
+	defer func() {
+		// After a job there is nothing to clean up any more: the guard has closed
+		// all it held, and ends when its line does. To wait for the end of its
+		// process would cost a short run a tenth of its time.
+		if !r.started {
+			_ = r.guard.Close()
+		}
+	}()
 	defer r.warn(ctx)()
 	r.line = newWaitingLine(a, o, r.acquired)
 	defer r.line.erase()
