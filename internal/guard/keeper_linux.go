@@ -271,6 +271,7 @@ func (k *keeper) tellPause() {
 // finish reports that the tree is gone, or was let go. Descriptors that carry locks are closed before.
 func (k *keeper) finish() {
 	closeAll(k.holds)
+	setName(waitingName)
 	k.stopAt.drop()
 	k.killAt.drop()
 	done := message{kind: msgDone, n: k.result(), text: packProcesses(k.left, processNames(k.left))}

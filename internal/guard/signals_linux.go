@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -76,7 +77,9 @@ func (g *Guard) gotSignal(sig syscall.Signal) {
 		g.early = append(g.early, sig)
 	case g.phase == running:
 		if fromKeyboard[sig] && inForeground() {
-			g.keyStop = g.keyStop || sig == unix.SIGTSTP
+			if sig == unix.SIGTSTP {
+				g.keyStop = Now()
+			}
 			return
 		}
 		if g.cfg.Filter == nil || g.cfg.Filter(sig) {
@@ -91,6 +94,9 @@ func inForeground() bool {
 	return ok && s.tty != 0 && s.tpgid == s.pgrp
 }
 
+// tidyTime is how long a program may take between the stop key and stopping itself.
+const tidyTime = 2 * time.Second
+
 // mirrorStop stops this process the way the job was stopped, so that the shell that waits for it takes the terminal back. Only
 // stops by the terminal are mirrored: a job that was paused with kill must not end the renewals of its lease.
 func (g *Guard) mirrorStop(sig syscall.Signal) {
@@ -98,14 +104,14 @@ func (g *Guard) mirrorStop(sig syscall.Signal) {
 	case unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
 	case unix.SIGSTOP:
 		// Programs that own the screen catch TSTP, tidy up and stop themselves so.
-		if !g.keyStop {
+		if g.keyStop == 0 || Now()-g.keyStop > tidyTime {
 			return
 		}
 		sig = unix.SIGTSTP
 	default:
 		return
 	}
-	g.keyStop = false
+	g.keyStop = 0
 	if s, ok := readStat(os.Getpid()); !ok || s.tty == 0 {
 		return
 	}

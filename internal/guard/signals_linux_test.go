@@ -194,7 +194,7 @@ func TestCtrlCEndsAScript(t *testing.T) {
 
 func TestJobControl(t *testing.T) {
 	w, terminal := onTerminal(t)
-	fmt.Fprintln(terminal, "$W sh -c 'sleep 1000' | cat")
+	fmt.Fprintln(terminal, "$W sleep 1000 | cat")
 	job, _ := w.started()
 	pid := w.launched()
 	for range 3 {
@@ -228,7 +228,7 @@ func TestBackgroundRead(t *testing.T) {
 // A lease does not wait for somebody to type fg.
 func TestStoppedAtTheTerminalUntilTheLeaseEnds(t *testing.T) {
 	w, terminal := onTerminal(t, "STOP=1500", "KILL=1600", "RENEW=100")
-	fmt.Fprintln(terminal, "$W sh -c 'sleep 1000'")
+	fmt.Fprintln(terminal, "$W sleep 1000")
 	job, _ := w.started()
 	pid := w.launched()
 	terminal.WriteString("\x1a")

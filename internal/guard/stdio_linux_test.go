@@ -158,6 +158,31 @@ func TestAsPID1(t *testing.T) {
 	})
 }
 
+// As PID 1 a wrapper inherits orphans that are none of its job's.
+func TestStrangersOrphansAreReaped(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Log("only root can enter the namespace")
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := prepare(t, nil)
+	w.cmd.Path, w.cmd.Args = lookPath(t, "unshare"), []string{"unshare", "-pf", "--mount-proc", self, "sleep", "1000"}
+	w.start()
+	w.await("started")
+	wrapper := children(w.pid)[0]
+	enter := exec.Command("nsenter", "-t", fmt.Sprint(wrapper), "-p", "-m", "sh", "-c", "(sleep 0.1 &)")
+	if out, err := enter.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	until(t, "an orphan", func() bool { return len(children(wrapper)) > 1 })
+	until(t, "its end", func() bool { return len(children(wrapper)) == 1 })
+	unix.Kill(wrapper, unix.SIGTERM)
+	w.wait()
+}
+
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string, mode os.FileMode) {

@@ -50,7 +50,7 @@ type supervisor struct {
 	pending  chan startAnswer
 	name     string // of the command, for errors
 	early    []syscall.Signal
-	keyStop  bool // a stop by the keyboard was seen
+	keyStop  time.Duration // when the stop key was pressed
 
 	pid       int   // of the job's first process
 	holds     []int // copies of what the guard holds: if it dies, the locks must not be free before the tree is gone
