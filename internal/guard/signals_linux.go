@@ -67,8 +67,8 @@ func (g *Guard) gotSignal(sig syscall.Signal) {
 		}
 	case sig == unix.SIGCONT && g.overdue(Now()):
 		// Our own alarm; the guard wakes what is stopped.
-	case sig == unix.SIGTSTP && g.phase != starting && g.phase != running:
-		byDefault(sig) // taken for a job that is no more
+	case sig == unix.SIGTSTP && g.phase == waiting:
+		byDefault(sig) // taken for a job that was not started after all
 	case g.phase == waiting:
 		if terminating[sig] && g.cfg.OnSignal != nil {
 			g.cfg.OnSignal(sig)
@@ -100,6 +100,9 @@ const tidyTime = 2 * time.Second
 // mirrorStop stops this process the way the job was stopped, so that the shell that waits for it takes the terminal back. Only
 // stops by the terminal are mirrored: a job that was paused with kill must not end the renewals of its lease.
 func (g *Guard) mirrorStop(sig syscall.Signal) {
+	if g.phase != running || g.stopped || g.overdue(Now()) {
+		return // nothing stops the end
+	}
 	switch sig {
 	case unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
 	case unix.SIGSTOP:
