@@ -47,10 +47,10 @@ func awaitState(t *testing.T, pid int, state byte) {
 
 func TestNoFailureLeavesAJob(t *testing.T) {
 	for _, f := range failures {
-		for _, job := range []string{"stubborn", "storm"} {
+		for _, job := range []string{"stubborn", "storm", "hopper"} {
 			t.Run(f.name+"/"+job, func(t *testing.T) {
 				t.Parallel()
-				script, ready := storm, ""
+				script, ready := map[string]string{"storm": storm, "hopper": hopper}[job], ""
 				if job == "stubborn" {
 					script, ready = stubborn(t)
 				}

@@ -267,8 +267,10 @@ func fork(tag string, files []int) (pid int, err error) {
 		setTerminal(false)
 		defer setTerminal(true)
 	}
-	// The environment stays behind, so that a search for the job by its environment does not find the guard.
+	// Our own environment, in which the job's variables are not: a search for the job by its environment spares its guard, but finds the
+	// guard of a wrapper that was itself part of the job.
 	pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName, tag}, &syscall.ProcAttr{
+		Env:   os.Environ(),
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), 2},
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT},
 	})

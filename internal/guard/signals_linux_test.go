@@ -197,11 +197,11 @@ func TestJobControl(t *testing.T) {
 	fmt.Fprintln(terminal, "$W sleep 1000 | cat")
 	job, _ := w.started()
 	pid := w.launched()
-	for range 3 {
+	for i := range 3 {
 		terminal.WriteString("\x1a")
 		awaitState(t, job, 'T')
 		awaitState(t, pid, 'T')
-		until(t, "the shell", func() bool { return strings.Contains(w.screen.String(), "Stopped") })
+		until(t, "the shell", func() bool { return strings.Count(w.screen.String(), "Stopped") > i })
 		fmt.Fprintln(terminal, "fg")
 		awaitState(t, job, 'S')
 		awaitState(t, pid, 'S')
@@ -218,6 +218,12 @@ func TestBackgroundRead(t *testing.T) {
 	pid := w.launched()
 	awaitState(t, job, 'T')
 	awaitState(t, pid, 'T')
+	// The shell continues only what it has seen stop.
+	until(t, "the shell", func() bool {
+		fmt.Fprintln(terminal, "jobs")
+		time.Sleep(50 * time.Millisecond)
+		return strings.Contains(w.screen.String(), "Stopped")
+	})
 	fmt.Fprintln(terminal, "fg")
 	awaitState(t, pid, 'S')
 	fmt.Fprintln(terminal, "word")

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endByEnv calls EndByEnv in a process of its own, since what it spares depends on who calls. The caller carries the variable.
+// endByEnv calls EndByEnv in a process of its own, since what it spares depends on who calls. That process carries the variable.
 func endByEnv(t *testing.T, entry string) (out string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", entry)
@@ -24,7 +24,7 @@ func endByEnv(t *testing.T, entry string) (out string) {
 }
 
 func TestBothKilledAtOnce(t *testing.T) {
-	for _, job := range []string{"stubborn", "storm", "nested"} {
+	for _, job := range []string{"stubborn", "storm", "hopper", "nested"} {
 		t.Run(job, func(t *testing.T) {
 			script, ready := stubborn(t)
 			self, _ := os.Executable()
@@ -32,6 +32,8 @@ func TestBothKilledAtOnce(t *testing.T) {
 			switch job {
 			case "storm":
 				script, ready = storm, ""
+			case "hopper":
+				script, ready = hopper, ""
 			case "nested":
 				// A wrapper in the job, whose own job does not carry the variable.
 				inner = newMark()
@@ -94,6 +96,37 @@ func TestEndByEnvSparesOthers(t *testing.T) {
 		if _, _, err := EndByEnv(t.Context(), bad); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
+	}
+}
+
+// A chain of processes that fork the next and end at once is never there when one looks; it leaves its track in a file.
+func TestEndByEnvCatchesHoppers(t *testing.T) {
+	mark := newMark()
+	track := filepath.Join(t.TempDir(), "track")
+	cmd := exec.Command("sh", "-c", "h() { echo >> "+track+"; h & }; h; h")
+	cmd.Env = append(os.Environ(), mark)
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	length := func() int64 {
+		info, err := os.Stat(track)
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	until(t, "the hoppers", func() bool { return length() > 100 })
+	began := time.Now()
+	out := endByEnv(t, mark)
+	t.Logf("%v: %s", time.Since(began), out)
+	for before := length(); ; before = length() {
+		time.Sleep(300 * time.Millisecond)
+		if length() == before {
+			break
+		}
+		t.Error("they hop on")
+		out := endByEnv(t, mark)
+		t.Log(out)
 	}
 }
 

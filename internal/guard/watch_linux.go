@@ -3,6 +3,7 @@ package guard
 import (
 	"errors"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -139,6 +140,10 @@ func (g *Guard) watch(now time.Duration) {
 	}
 	if g.overdue(now) {
 		g.stopAt.set(0) // it has done its work; the one for Kill goes on
+		if g.cfg.OnLost == LostSignal || g.cfg.OnLost == LostWarn {
+			g.disarmed = true // as in the guard
+			g.schedule(now)
+		}
 	}
 	if g.askAt != 0 && now >= g.askAt {
 		g.ask(now)
@@ -254,7 +259,6 @@ func (g *Guard) collect() (none bool) {
 		}
 		var ws unix.WaitStatus
 		if got, err := unix.Wait4(pid, &ws, unix.WNOHANG|unix.WALL, nil); err != nil || got != pid {
-			none = false
 			continue
 		}
 		switch {
@@ -263,15 +267,13 @@ func (g *Guard) collect() (none bool) {
 			g.guard = 0
 		case pid == g.pid && !g.known:
 			g.known, g.status.Known, g.status.Stopped = true, true, true
-			if ws.Signaled() {
-				g.status.Signal = ws.Signal()
-			} else {
-				g.status.Code = ws.ExitStatus()
-			}
+			g.status.Code, g.status.Signal = statusOf(syscall.WaitStatus(ws))
 		}
 	}
 	err := unix.Waitid(unix.P_ALL, 0, &unix.Siginfo{}, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
 	if err == unix.ECHILD {
+		setGuard(g.guard, false)
+		g.guard = 0
 		return true
 	}
 	for _, pid := range children(os.Getpid()) {

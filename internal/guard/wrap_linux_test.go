@@ -37,11 +37,15 @@ func newMark() string {
 	return fmt.Sprintf("%s=%d.%d", markVariable, os.Getpid(), marks.Add(1))
 }
 
-// marked lists living processes that carry a mark, but for those excepted.
+// marked lists living processes that carry a mark, but for guards and those excepted.
 func marked(mark string, except ...int) (pids []int) {
 	for _, pid := range numbered("/proc") {
 		env, err := readProc(pid, "environ")
 		if err != nil || !bytes.Contains(append([]byte{0}, env...), []byte("\x00"+mark+"\x00")) {
+			continue
+		}
+		args, _ := readProc(pid, "cmdline")
+		if bytes.HasPrefix(args, []byte(guardName+"\x00")) {
 			continue
 		}
 		if s, ok := readStat(pid); ok && s.state != 'Z' && !contains(except, pid) {
@@ -247,6 +251,9 @@ while :; do sleep 0.01; done`, ready
 
 // storm forks some hundred processes a second, each ending soon.
 const storm = `trap '' TERM; (while :; do (sleep 0.02 &) ; done) & while :; do sleep 0.02 & sleep 0.01; done`
+
+// hopper is a process that forks another and ends, at the highest rate: whoever looks for it finds it gone.
+const hopper = `trap '' TERM; h() { h & }; h; h; while :; do sleep 0.01; done`
 
 func exists(path string) func() bool {
 	return func() bool {
