@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is the reading of CLOCK_BOOTTIME, the clock of all instants in this package: time since boot, going on during suspend.
+// Now is the reading of CLOCK_BOOTTIME, the clock of all instants in this package: time since boot, going
+// on during suspend.
 func Now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -16,13 +17,14 @@ func Now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// alarmRepeat is how soon a process that was stopped again after an alarm is resumed again. It is well below the
-// smallest time between the Kill deadline and the end of a lease (50 ms).
+// alarmRepeat is how soon a process that was stopped again after an alarm is resumed again. It is well
+// below the smallest time between the Kill deadline and the end of a lease (50 ms).
 const alarmRepeat = 20 * time.Millisecond
 
-// An alarm is a kernel timer on CLOCK_BOOTTIME whose signal is SIGCONT. The kernel resumes a stopped process when
-// it generates SIGCONT, whether or not the process handles it: this is what wakes a supervisor from SIGSTOP (and from a
-// machine's sleep) at a deadline. It must be armed before, since a stopped process can arm nothing.
+// An alarm is a kernel timer on CLOCK_BOOTTIME whose signal is SIGCONT. The kernel resumes a stopped
+// process when it generates SIGCONT, whether or not the process handles it: this is what wakes a supervisor
+// from SIGSTOP (and from a machine's sleep) at a deadline. It must be armed before, since a stopped process
+// can arm nothing.
 type alarm struct {
 	id    int32
 	valid bool

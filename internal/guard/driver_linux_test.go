@@ -72,7 +72,8 @@ func wrapperConfig() Config {
 	return cfg
 }
 
-// wrapper does what the tool does, without a mutex: it starts a guard, gives it the job, renews, and ends as the job ended.
+// wrapper does what the tool does, without a mutex: it starts a guard, gives it the job, renews, and ends
+// as the job ended.
 func wrapper(argv []string) int {
 	before := time.Now()
 	g, err := Launch(wrapperConfig())

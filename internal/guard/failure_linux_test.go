@@ -82,7 +82,8 @@ func TestNoFailureLeavesAJob(t *testing.T) {
 	}
 }
 
-// The moments around the start are the narrowest: the guard may not have its handlers yet, or have forked and not said so.
+// The moments around the start are the narrowest: the guard may not have its handlers yet, or have forked
+// and not said so.
 func TestKilledAroundTheStart(t *testing.T) {
 	for i := range 30 {
 		delay := time.Duration(i) * 250 * time.Microsecond
@@ -139,8 +140,8 @@ func TestDeadlines(t *testing.T) {
 			if test.busy {
 				busy(t, 2*runtime.NumCPU())
 			}
-			// A machine that others load as well can be late by any time: the killed have to be given a processor to end. One trial of
-			// some has to be within the lease, and none far from it.
+			// A machine that others load as well can be late by any time: the killed have to be given a
+			// processor to end. One trial of some has to be within the lease, and none far from it.
 			trials := max(1, int(4*time.Second/test.lease))
 			best := time.Duration(1 << 62)
 			for range trials {
@@ -160,7 +161,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// silencedAfterStart stops the wrapper of a running job, and returns how long the job lived on, and whether it got the stop signal.
+// silencedAfterStart stops the wrapper of a running job, and returns how long the job lived on, and whether
+// it got the stop signal.
 func silencedAfterStart(t *testing.T, stop, kill, after int) (life time.Duration, termed bool) {
 	dir := t.TempDir()
 	seen, ready := dir+"/seen", dir+"/ready"

@@ -22,9 +22,10 @@ const (
 	maxInterpreters = 5
 )
 
-// Find resolves a command as execvp would, with the PATH in env (the last one, if there are several). It is meant to be
-// called before any mutex is asked for. path and fullArgv are what [Order] wants; they differ from argv for a
-// script without #!, which /bin/sh runs. Errors name the command and match [ErrNotFound] or [ErrNotRunnable].
+// Find resolves a command as execvp would, with the PATH in env (the last one, if there are several). It is
+// meant to be called before any mutex is asked for. path and fullArgv are what [Order] wants; they differ
+// from argv for a script without #!, which /bin/sh runs. Errors name the command and match [ErrNotFound] or
+// [ErrNotRunnable].
 func Find(argv []string, env []string) (path string, fullArgv []string, err error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return "", nil, fmt.Errorf("%w: %q", ErrNotFound, "")
@@ -89,7 +90,8 @@ func runnable(path string) error {
 }
 
 // checkImage looks at the first bytes of an executable: whether its interpreter exists, and whether it is
-// text without one, which the kernel refuses and a shell must run. A file that cannot be read is left to the kernel.
+// text without one, which the kernel refuses and a shell must run. A file that cannot be read is left to
+// the kernel.
 func checkImage(name, path string, depth int) (shell bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -2,35 +2,42 @@
 //
 // # Who keeps the promise
 //
-// The promise is that the job is gone before anybody else may own the mutex. Two processes keep it, the wrapper
-// (the process that calls [Launch]) and the guard (the same binary, started again). The guard starts the job, is its parent and
-// its subreaper, so that wait4 says ECHILD exactly when no descendant is left. Either of the two can end the whole
-// tree alone. What happens to them, who notices, after how long, and what is killed:
+// The promise is that the job is gone before anybody else may own the mutex. Two processes keep it, the
+// wrapper (the process that calls [Launch]) and the guard (the same binary, started again). The guard
+// starts the job, is its parent and its subreaper, so that wait4 says ECHILD exactly when no descendant is
+// left. Either of the two can end the whole tree alone. What happens to them, who notices, after how long,
+// and what is killed:
 //
-//   - The wrapper is killed. Its end of the line closes; the guard sees that at once (a guard in state T is resumed by its
-//     parent-death signal, SIGCONT) and stops the job: stop signal, SIGKILL after KillAfter or at the Kill deadline.
-//   - The wrapper is stopped, or hangs. No deadline is moved any more; the guard acts when Stop and Kill pass.
-//   - The guard is killed. The kernel kills the job's first process (parent-death signal of the thread that forked
-//     it), hands the rest to the wrapper, which is a subreaper too, and closes the line. A wrapper in state T is
-//     resumed by SIGCONT from a pipe whose only write end is the guard's. It kills, round after round, until its own ECHILD.
-//   - The guard is stopped. The wrapper gets SIGCHLD and resumes it; if the wrapper cannot, the guard's own timer does, at Stop.
-//   - The guard hangs otherwise (a debugger, the freezer). It has to answer a question asked before Stop; if it has not by
-//     Stop, the wrapper kills it and goes on as above.
-//   - Both are stopped. Each has two CLOCK_BOOTTIME timers whose signal is SIGCONT: the kernel resumes them at Stop and Kill.
+//   - The wrapper is killed. Its end of the line closes; the guard sees that at once (a guard in state T
+//     is resumed by its parent-death signal, SIGCONT) and stops the job: stop signal, SIGKILL after
+//     KillAfter or at the Kill deadline.
+//   - The wrapper is stopped, or hangs. No deadline is moved any more; the guard acts when Stop and Kill
+//     pass.
+//   - The guard is killed. The kernel kills the job's first process (parent-death signal of the thread
+//     that forked it), hands the rest to the wrapper, which is a subreaper too, and closes the line. A
+//     wrapper in state T is resumed by SIGCONT from a pipe whose only write end is the guard's. It
+//     kills, round after round, until its own ECHILD.
+//   - The guard is stopped. The wrapper gets SIGCHLD and resumes it; if the wrapper cannot, the guard's
+//     own timer does, at Stop.
+//   - The guard hangs otherwise (a debugger, the freezer). It has to answer a question asked before
+//     Stop; if it has not by Stop, the wrapper kills it and goes on as above.
+//   - Both are stopped. Each has two CLOCK_BOOTTIME timers whose signal is SIGCONT: the kernel resumes
+//     them at Stop and Kill.
 //   - One is stopped and the other killed. The death resumes the stopped one, see above.
-//   - Both are killed at once. The first process is killed by the kernel; the others are found by the next owner
-//     through their environment, [EndByEnv]. The guard's name and arguments do not name the program and it has a session of its
-//     own, so that neither pkill nor a group kill hits both.
+//   - Both are killed at once. The first process is killed by the kernel; the others are found by the
+//     next owner through their environment, [EndByEnv]. The guard's name and arguments do not name the
+//     program and it has a session of its own, so that neither pkill nor a group kill hits both.
 //   - The machine sleeps. CLOCK_BOOTTIME goes on; after it wakes the timers fire first of all.
 //
-// Who may start now is answered by order, not by time: descriptors that carry a kernel lock are open in the guard as
-// long as anything of the job lives, and [Guard.Done] is closed only after ECHILD.
+// Who may start now is answered by order, not by time: descriptors that carry a kernel lock are open in the
+// guard as long as anything of the job lives, and [Guard.Done] is closed only after ECHILD.
 //
 // # What is not kept
 //
-// Processes in uninterruptible sleep or of another user cannot be killed: they are reported ([Stuck]) and hold Done
-// back. Processes started through another daemon (at, docker, systemd-run) are no descendants. A set-user-ID job loses
-// its parent-death signal. OnLost of LostSignal or LostWarn and LeftoverLeave let the job live on because they were asked to.
+// Processes in uninterruptible sleep or of another user cannot be killed: they are reported ([Stuck]) and
+// hold Done back. Processes started through another daemon (at, docker, systemd-run) are no descendants. A
+// set-user-ID job loses its parent-death signal. OnLost of LostSignal or LostWarn and LeftoverLeave let the
+// job live on because they were asked to.
 package guard
 
 import (
@@ -40,7 +47,8 @@ import (
 	"time"
 )
 
-// Deadlines are readings of [Now] at which the guard acts by itself. Zero values mean none: a lease without an end.
+// Deadlines are readings of [Now] at which the guard acts by itself. Zero values mean none: a lease without
+// an end.
 type Deadlines struct {
 	Stop time.Duration // the stop signal goes out (or what OnLost says)
 	Kill time.Duration // SIGKILL
@@ -73,15 +81,16 @@ type Config struct {
 	OnLost    OnLost
 	Leftover  Leftover
 
-	// OnSignal is called with a terminating signal (TERM, INT, HUP, QUIT) that arrives before the job is started.
-	// It must not block.
+	// OnSignal is called with a terminating signal (TERM, INT, HUP, QUIT) that arrives before the job is
+	// started. It must not block.
 	OnSignal func(syscall.Signal)
 
-	// Filter, if set, is asked about every signal that would be passed on to the job; false drops it. It must not block.
+	// Filter, if set, is asked about every signal that would be passed on to the job; false drops it. It
+	// must not block.
 	Filter func(syscall.Signal) bool
 
-	// KeepStdio leaves this process's stdin and stdout as they are after the job's start. Without it they become
-	// /dev/null, so that a reader of the job's output sees its end when the job closes it.
+	// KeepStdio leaves this process's stdin and stdout as they are after the job's start. Without it they
+	// become /dev/null, so that a reader of the job's output sees its end when the job closes it.
 	KeepStdio bool
 }
 
@@ -93,12 +102,13 @@ type Order struct {
 
 	Deadlines Deadlines
 
-	// StartBy is compared with [Now] by the guard just before it forks; at or after it nothing is started and Start
-	// returns [ErrLate]. Zero means no limit.
+	// StartBy is compared with [Now] by the guard just before it forks; at or after it nothing is started
+	// and Start returns [ErrLate]. Zero means no limit.
 	StartBy time.Duration
 
-	// Hold are descriptors (of kernel locks) that stay open while anything of the job lives, whichever of the two processes
-	// lives. They are copied: the caller closes its own when it likes. The copies are closed before Done, never unlocked.
+	// Hold are descriptors (of kernel locks) that stay open while anything of the job lives, whichever of
+	// the two processes lives. They are copied: the caller closes its own when it likes. The copies are
+	// closed before Done, never unlocked.
 	Hold []*os.File
 }
 
@@ -117,7 +127,8 @@ var (
 type NoticeKind int
 
 const (
-	// Leftovers: the first process ended and left these processes; Config.Leftover says what is done about them.
+	// Leftovers: the first process ended and left these processes; Config.Leftover says what is done about
+	// them.
 	Leftovers NoticeKind = iota + 1
 	// Stuck: these could not be killed. Err is EPERM, or nil if they are still there seconds after SIGKILL.
 	// Repeated about every ten seconds.

@@ -35,16 +35,16 @@ type job struct {
 	nextRound time.Duration
 }
 
-// start forks the first process, unless it is too late. It stays in the caller's process group and session: it has to
-// share the terminal's signals and job control with the rest of its pipeline.
+// start forks the first process, unless it is too late. It stays in the caller's process group and session:
+// it has to share the terminal's signals and job control with the rest of its pipeline.
 func (j *job) start(m message, o Order, stdin, stdout int) error {
 	j.sig = syscall.Signal(m.n[3])
 	j.killAfter = time.Duration(m.n[4])
 	j.onLost, j.leftover = OnLost(m.n[5]>>8), Leftover(m.n[5]&0xff)
 	j.deadlines = Deadlines{time.Duration(m.n[0]), time.Duration(m.n[1])}
 
-	// The job's descriptors are put in place here and not by ForkExec, which would need free numbers for moving them
-	// and might take one that the job inherits from the caller.
+	// The job's descriptors are put in place here and not by ForkExec, which would need free numbers for
+	// moving them and might take one that the job inherits from the caller.
 	for fd, file := range []int{stdin, stdout} {
 		if err := unix.Dup3(file, fd, 0); err != nil {
 			return err
@@ -114,7 +114,8 @@ func (j *job) signal(sig syscall.Signal) {
 		return
 	}
 	if sig == unix.SIGCONT {
-		// Only what is stopped is continued: a CONT too many would make a stopped-again process run in the background.
+		// Only what is stopped is continued: a CONT too many would make a stopped-again process run in the
+		// background.
 		if s, ok := readStat(j.pid); !ok || s.state != 'T' {
 			return
 		}

@@ -18,15 +18,16 @@ const (
 	waitingName = "guard-waiting"
 	holdingName = "guard-holding"
 
-	// leftoverGrace is how long what the first process left may take to end by itself: a tee behind a shell has to
-	// drain its pipe.
+	// leftoverGrace is how long what the first process left may take to end by itself: a tee behind a shell
+	// has to drain its pipe.
 	leftoverGrace = 100 * time.Millisecond
 	// farewell is how long a guard whose job is done waits for the wrapper to hear of it.
 	farewell = 2 * time.Second
 )
 
-// reexecuted is found out before main, since the main goroutine can be kept on the main thread only from here: the name of a
-// process is the name of its main thread, and the parent-death signal of a job belongs to the thread that forked it.
+// reexecuted is found out before main, since the main goroutine can be kept on the main thread only from
+// here: the name of a process is the name of its main thread, and the parent-death signal of a job belongs
+// to the thread that forked it.
 var reexecuted = func() bool {
 	if len(os.Args) != 2 || os.Args[0] != guardName {
 		return false
@@ -41,7 +42,8 @@ func init() {
 	}
 }
 
-// Reexecuted reports whether this process was started as a guard. If so, main must call [Main] before anything else.
+// Reexecuted reports whether this process was started as a guard. If so, main must call [Main] before
+// anything else.
 func Reexecuted() bool { return reexecuted }
 
 // Main is the life of a guard. It never returns.
@@ -70,8 +72,8 @@ type keeper struct {
 }
 
 func newKeeper() (*keeper, error) {
-	// The line came as descriptor 0 and the lifetime pipe as 1. They move out of the way of the job's own; the pipe is
-	// only held, its end tells the wrapper of this process's death.
+	// The line came as descriptor 0 and the lifetime pipe as 1. They move out of the way of the job's own;
+	// the pipe is only held, its end tells the wrapper of this process's death.
 	fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
@@ -97,8 +99,9 @@ func newKeeper() (*keeper, error) {
 	return k, nil
 }
 
-// takeSignals gives a handler to every signal that would end or stop this process; for all others the runtime has one. None may be
-// set to "ignore", for the job would inherit that. Those that were ignored when we came stay so, for the same reason.
+// takeSignals gives a handler to every signal that would end or stop this process; for all others the
+// runtime has one. None may be set to "ignore", for the job would inherit that. Those that were ignored
+// when we came stay so, for the same reason.
 func (k *keeper) takeSignals() {
 	unheard := make(chan os.Signal, 1)
 	for _, sig := range []syscall.Signal{
@@ -194,7 +197,8 @@ func (k *keeper) obey(m message) {
 	}
 }
 
-// begin starts the job. The answer is sent before this process leaves the caller's session, so nothing hangs on that.
+// begin starts the job. The answer is sent before this process leaves the caller's session, so nothing
+// hangs on that.
 func (k *keeper) begin(m message) {
 	if len(m.files) < 3 {
 		closeAll(m.files)
@@ -231,8 +235,8 @@ func (k *keeper) abandon(err error) {
 	k.line.send(message{kind: msgFailed, n: [numbers]int64{int64(errno)}})
 }
 
-// retire leaves the caller's session and everything that was inherited for the job, so that neither a group kill nor a hang-up
-// of the terminal reaches this process and no reader of the job's output waits for it.
+// retire leaves the caller's session and everything that was inherited for the job, so that neither a group
+// kill nor a hang-up of the terminal reaches this process and no reader of the job's output waits for it.
 func (k *keeper) retire() {
 	unix.Setsid()
 	nullStdio(0, 1, 2)
@@ -280,8 +284,8 @@ func (k *keeper) finish() {
 		if deadline == 0 && k.line.send(done) {
 			deadline = Now() + farewell
 		}
-		// A wrapper that has heard closes the line. Until then the let-go processes stay ours: it wants to stop being
-		// a subreaper first.
+		// A wrapper that has heard closes the line. Until then the let-go processes stay ours: it wants to
+		// stop being a subreaper first.
 		switch m, err := k.line.receive(); {
 		case err == nil:
 			closeAll(m.files)

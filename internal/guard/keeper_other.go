@@ -15,11 +15,14 @@ import (
 
 // Without Linux's subreapers, parent-death signals and boot-time timers the guarantees are weaker:
 //
-//   - The tree is the job's process group. What left it (setsid, a shell with job control) is neither signalled nor waited for.
-//   - The job has a process group of its own, so in a pipeline it does not share its neighbours' signals.
-//   - If the guard is killed the wrapper kills the group; if the guard is only stopped, at the Kill deadline; if both are stopped or
-//     both killed, nobody does.
-//   - The clock may stand still while the machine sleeps; after it woke the deadlines are late by as much.
+//   - The tree is the job's process group. What left it (setsid, a shell with job control) is neither
+//     signalled nor waited for.
+//   - The job has a process group of its own, so in a pipeline it does not share its neighbours'
+//     signals.
+//   - If the guard is killed the wrapper kills the group; if the guard is only stopped, at the Kill
+//     deadline; if both are stopped or both killed, nobody does.
+//   - The clock may stand still while the machine sleeps; after it woke the deadlines are late by as
+//     much.
 //   - Descriptors above 2 reach the job only if they are not 3 or 4.
 
 const (
@@ -28,7 +31,8 @@ const (
 	groupPoll = 10 * time.Millisecond
 )
 
-// Reexecuted reports whether this process was started as a guard. If so, main must call [Main] before anything else.
+// Reexecuted reports whether this process was started as a guard. If so, main must call [Main] before
+// anything else.
 func Reexecuted() bool {
 	if len(os.Args) != 2 || os.Args[0] != guardName {
 		return false
@@ -37,7 +41,8 @@ func Reexecuted() bool {
 	return err == nil
 }
 
-// Now is a reading of the monotonic clock: time since some moment, the same for all processes until the next boot.
+// Now is a reading of the monotonic clock: time since some moment, the same for all processes until the
+// next boot.
 func Now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(clockMonotonic, &ts); err != nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Guard is the wrapper's end of one guard process. Its methods may be called from any goroutine; none but Start, Hold, Wait
-// and Close ever waits.
+// A Guard is the wrapper's end of one guard process. Its methods may be called from any goroutine; none but
+// Start, Hold, Wait and Close ever waits.
 type Guard struct {
 	cfg          Config
 	wake         waker
@@ -34,7 +34,8 @@ type Guard struct {
 	supervisor
 }
 
-// guards are the live guard processes of this program. A wrapper that ends a tree by itself must spare the others.
+// guards are the live guard processes of this program. A wrapper that ends a tree by itself must spare the
+// others.
 var guards struct {
 	sync.Mutex
 	pids map[int]bool
@@ -68,8 +69,9 @@ func setGuard(pid int, on bool) {
 // noticeDepth is how many notices wait for a reader before the oldest is dropped.
 const noticeDepth = 16
 
-// Launch starts the guard process. It is meant to be called early: the process is forked and starts up in parallel with whatever the caller
-// does next, and a failure of that is reported by Start. From here until Close this package owns the process's signals. The process becomes a subreaper.
+// Launch starts the guard process. It is meant to be called early: the process is forked and starts up in
+// parallel with whatever the caller does next, and a failure of that is reported by Start. From here until
+// Close this package owns the process's signals. The process becomes a subreaper.
 func Launch(cfg Config) (*Guard, error) {
 	if strings.Contains(cfg.Tag, "simba") || strings.ContainsRune(cfg.Tag, 0) {
 		return nil, fmt.Errorf("bad tag %q", cfg.Tag)
@@ -111,9 +113,10 @@ func (g *Guard) post(f func()) bool {
 	return true
 }
 
-// Start has the guard start the job, once. It returns the pid of the job's first process, or ErrLate, or an error that
-// matches ErrNotFound or ErrNotRunnable, or ErrGuardDied; nothing runs then. After such an error, but for the last, the guard can be given
-// another order. If ctx ends before the guard's answer, what may have been started is killed; Close waits for that.
+// Start has the guard start the job, once. It returns the pid of the job's first process, or ErrLate, or an
+// error that matches ErrNotFound or ErrNotRunnable, or ErrGuardDied; nothing runs then. After such an
+// error, but for the last, the guard can be given another order. If ctx ends before the guard's answer,
+// what may have been started is killed; Close waits for that.
 func (g *Guard) Start(ctx context.Context, o Order) (pid int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -148,7 +151,8 @@ func (g *Guard) Start(ctx context.Context, o Order) (pid int, err error) {
 	}
 }
 
-// Hold gives the guard one more descriptor to keep open while anything of the job lives. f can be closed when it returns.
+// Hold gives the guard one more descriptor to keep open while anything of the job lives. f can be closed
+// when it returns.
 func (g *Guard) Hold(f *os.File) error {
 	sent := make(chan error, 1)
 	if !g.post(func() { sent <- g.hold(f) }) {
@@ -160,13 +164,15 @@ func (g *Guard) Hold(f *os.File) error {
 // Extend sets new deadlines after a renewal. It is ignored once stopping has begun.
 func (g *Guard) Extend(d Deadlines) { g.post(func() { g.extend(d) }) }
 
-// Stop sends the stop signal to the whole tree now and SIGKILL after KillAfter, but at the Kill deadline at the latest.
+// Stop sends the stop signal to the whole tree now and SIGKILL after KillAfter, but at the Kill deadline at
+// the latest.
 func (g *Guard) Stop() { g.post(func() { g.demand(msgStop) }) }
 
 // Kill sends SIGKILL to the tree now, round after round until nothing is left.
 func (g *Guard) Kill() { g.post(func() { g.demand(msgKill) }) }
 
-// Lost tells that ownership was lost: Config.OnLost says what is done. With LostSignal and LostWarn no deadline counts after it.
+// Lost tells that ownership was lost: Config.OnLost says what is done. With LostSignal and LostWarn no
+// deadline counts after it.
 func (g *Guard) Lost() { g.post(func() { g.lose() }) }
 
 // Signal sends a signal to the job's first process.
@@ -195,7 +201,8 @@ func (g *Guard) notify(n Notice) {
 	}
 }
 
-// Done is closed when the whole tree is gone (with LeftoverLeave: or let go). Descriptors that the guard held are closed by then.
+// Done is closed when the whole tree is gone (with LeftoverLeave: or let go). Descriptors that the guard
+// held are closed by then.
 func (g *Guard) Done() <-chan struct{} { return g.done }
 
 // Wait waits for Done and returns how the job ended.
@@ -204,16 +211,16 @@ func (g *Guard) Wait() Status {
 	return g.status
 }
 
-// Close ends the guard process: at once if nothing was started, after Done otherwise; a job that still runs is killed first. It
-// waits for all of it and gives the signals back. It can be called again.
+// Close ends the guard process: at once if nothing was started, after Done otherwise; a job that still runs
+// is killed first. It waits for all of it and gives the signals back. It can be called again.
 func (g *Guard) Close() error {
 	g.post(func() { g.closing = true })
 	g.running.Wait()
 	return nil
 }
 
-// spawn forks the guard process, on the thread of the supervisor: its parent-death signal wakes a stopped guard when
-// that thread, and with it the wrapper, dies.
+// spawn forks the guard process, on the thread of the supervisor: its parent-death signal wakes a stopped
+// guard when that thread, and with it the wrapper, dies.
 func (g *Guard) spawn(tag string) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -225,8 +232,8 @@ func (g *Guard) spawn(tag string) error {
 		return os.NewSyscallError("pipe", err)
 	}
 	theirs := []int{pair[1], pipe[1]}
-	// ForkExec moves a descriptor of its own to the number after the highest one it is given. That number must not be
-	// one which the job inherits from our caller.
+	// ForkExec moves a descriptor of its own to the number after the highest one it is given. That number
+	// must not be one which the job inherits from our caller.
 	high := 0
 	for _, fd := range numbered("/proc/self/fd") {
 		high = max(high, fd)
@@ -235,7 +242,8 @@ func (g *Guard) spawn(tag string) error {
 		unix.Close(pipe[1])
 		theirs[1] = fd
 	}
-	// The pipe has no other writer: when the guard dies the kernel sends us SIGCONT, which resumes us if we are stopped.
+	// The pipe has no other writer: when the guard dies the kernel sends us SIGCONT, which resumes us if we
+	// are stopped.
 	err = wakeOn(pipe[0])
 	if err == nil {
 		g.guard, err = fork(tag, theirs)
@@ -267,8 +275,8 @@ func fork(tag string, files []int) (pid int, err error) {
 		setTerminal(false)
 		defer setTerminal(true)
 	}
-	// Our own environment, in which the job's variables are not: a search for the job by its environment spares its guard, but finds the
-	// guard of a wrapper that was itself part of the job.
+	// Our own environment, in which the job's variables are not: a search for the job by its environment
+	// spares its guard, but finds the guard of a wrapper that was itself part of the job.
 	pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName, tag}, &syscall.ProcAttr{
 		Env:   os.Environ(),
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), 2},

@@ -210,7 +210,8 @@ func (g *Guard) notify(n Notice) {
 	}
 }
 
-// Start has the guard start the job, once. The errors are ErrLate, ErrGuardDied, or match ErrNotFound or ErrNotRunnable.
+// Start has the guard start the job, once. The errors are ErrLate, ErrGuardDied, or match ErrNotFound or
+// ErrNotRunnable.
 func (g *Guard) Start(ctx context.Context, o Order) (pid int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

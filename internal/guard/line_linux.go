@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The line between wrapper and guard is a socket pair of type SEQPACKET: a message is sent whole or not at all, and the
-// death of either side is an end of file for the other. Both sides send without ever blocking.
+// The line between wrapper and guard is a socket pair of type SEQPACKET: a message is sent whole or not at
+// all, and the death of either side is an end of file for the other. Both sides send without ever blocking.
 type line struct {
 	fd  int
 	buf []byte
@@ -65,8 +65,8 @@ func newLine(fd int) *line {
 	return &line{fd: fd, buf: make([]byte, headerSize+maxText), oob: make([]byte, unix.CmsgSpace(4*maxFiles))}
 }
 
-// send is true if the message is on its way. It is false when the other side does not read, or is gone; the caller decides
-// whether that matters.
+// send is true if the message is on its way. It is false when the other side does not read, or is gone; the
+// caller decides whether that matters.
 func (l *line) send(m message) bool {
 	b := make([]byte, headerSize, headerSize+len(m.text))
 	b[0] = m.kind

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A line carries messages over a stream socket: a length, then the message by gob, which keeps strings that are no text. Descriptors travel with the length.
+// A line carries messages over a stream socket: a length, then the message by gob, which keeps strings that
+// are no text. Descriptors travel with the length.
 type line struct {
 	fd int
 	mu sync.Mutex // held while sending

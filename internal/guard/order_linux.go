@@ -50,8 +50,8 @@ func (g *Guard) order(o Order, file *os.File, answer chan startAnswer) {
 	g.sendOrder()
 }
 
-// sendOrder sends the order once the guard is up. Until then nothing is asked of it, for a loaded machine may take long to start a process;
-// and if it dies, another can take its place.
+// sendOrder sends the order once the guard is up. Until then nothing is asked of it, for a loaded machine
+// may take long to start a process; and if it dies, another can take its place.
 func (g *Guard) sendOrder() {
 	if !g.ready || g.toSend == nil {
 		return

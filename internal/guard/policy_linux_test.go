@@ -137,8 +137,8 @@ func TestShortLivedLeftoverKeepsItsOutput(t *testing.T) {
 	}
 }
 
-// isolated runs the calling test in a process of its own, since Launch makes the process a subreaper: one that ran the other tests too
-// would inherit their orphans. It returns true in that process.
+// isolated runs the calling test in a process of its own, since Launch makes the process a subreaper: one
+// that ran the other tests too would inherit their orphans. It returns true in that process.
 func isolated(t *testing.T) bool {
 	const variable = "GUARD_TEST_ISOLATED"
 	if os.Getenv(variable) != "" {

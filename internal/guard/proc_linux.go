@@ -57,8 +57,8 @@ func atoi(b []byte) int {
 	return n
 }
 
-// readProc reads a file of a process by raw system calls: os.ReadFile would register each descriptor with the poller,
-// and rounds of killing read hundreds.
+// readProc reads a file of a process by raw system calls: os.ReadFile would register each descriptor with
+// the poller, and rounds of killing read hundreds.
 func readProc(pid int, name string) ([]byte, error) {
 	return readRaw("/proc/" + strconv.Itoa(pid) + "/" + name)
 }
@@ -117,8 +117,8 @@ func numbered(dir string) []int {
 	}
 }
 
-// children lists the processes whose parent is pid. One may be missing if others end at the same time, so that only
-// wait4 can say that there is none.
+// children lists the processes whose parent is pid. One may be missing if others end at the same time, so
+// that only wait4 can say that there is none.
 func children(pid int) []int {
 	task := "/proc/" + strconv.Itoa(pid) + "/task"
 	var all []int
@@ -166,8 +166,8 @@ func processNames(pids []int) []string {
 	return names
 }
 
-// pinned sends a signal to a process that is no child of ours. The process is pinned by a descriptor first and looked at
-// after, so that its number cannot be handed to a stranger in between.
+// pinned sends a signal to a process that is no child of ours. The process is pinned by a descriptor first
+// and looked at after, so that its number cannot be handed to a stranger in between.
 func pinned(pid int, sig unix.Signal, isIt func(pid int) bool) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == unix.ENOSYS {

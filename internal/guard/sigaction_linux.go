@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disposition is a struct sigaction of the kernel, kept as it is: it differs between architectures, but all zeros is SIG_DFL on
-// each, and the handler is its first word on all but MIPS, where nothing counts as ignored.
+// A disposition is a struct sigaction of the kernel, kept as it is: it differs between architectures, but
+// all zeros is SIG_DFL on each, and the handler is its first word on all but MIPS, where nothing counts as
+// ignored.
 type disposition [64]byte
 
 const sigIgn = 1
@@ -33,8 +34,8 @@ func ignoring() (d disposition) {
 	return d
 }
 
-// sigaction goes around os/signal, which can neither tell how a signal was when the program came nor bring a default back
-// for the signals of job control.
+// sigaction goes around os/signal, which can neither tell how a signal was when the program came nor bring
+// a default back for the signals of job control.
 func sigaction(sig syscall.Signal, set, old *disposition) error {
 	const setSize = 8 // 64 signals
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig),
@@ -45,8 +46,8 @@ func sigaction(sig syscall.Signal, set, old *disposition) error {
 	return nil
 }
 
-// ignored tells whether a signal is ignored now. The runtime installs handlers for most signals before main; it leaves alone
-// SIGHUP and SIGINT if they were ignored, and the signals of job control.
+// ignored tells whether a signal is ignored now. The runtime installs handlers for most signals before
+// main; it leaves alone SIGHUP and SIGINT if they were ignored, and the signals of job control.
 func ignored(sig syscall.Signal) bool {
 	var d disposition
 	return sigaction(sig, nil, &d) == nil && d.handler() == sigIgn
@@ -71,8 +72,8 @@ func byDefault(sig syscall.Signal) {
 
 const wordBits = 8 * uint(unsafe.Sizeof(unix.Sigset_t{}.Val[0]))
 
-// DieOf makes this process die of the signal that killed its job: a shell that runs it has to see that, not a mere number.
-// No core is written. It returns only if dying so is impossible, as for PID 1.
+// DieOf makes this process die of the signal that killed its job: a shell that runs it has to see that, not
+// a mere number. No core is written. It returns only if dying so is impossible, as for PID 1.
 func DieOf(sig syscall.Signal) {
 	switch sig {
 	case unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGCONT:

@@ -13,23 +13,25 @@ import (
 // terminating are the signals that end a wait for the mutex.
 var terminating = map[syscall.Signal]bool{unix.SIGTERM: true, unix.SIGINT: true, unix.SIGHUP: true, unix.SIGQUIT: true}
 
-// fromKeyboard are the signals that a terminal sends to its whole foreground process group, the job included. Passing them on would
-// make them arrive twice. (os/signal does not tell who sent a signal; so one of these sent by kill to the wrapper alone, while it is in the
-// foreground of its terminal, is not passed on.)
+// fromKeyboard are the signals that a terminal sends to its whole foreground process group, the job
+// included. Passing them on would make them arrive twice. (os/signal does not tell who sent a signal; so
+// one of these sent by kill to the wrapper alone, while it is in the foreground of its terminal, is not
+// passed on.)
 var fromKeyboard = map[syscall.Signal]bool{unix.SIGINT: true, unix.SIGQUIT: true, unix.SIGTSTP: true, unix.SIGWINCH: true}
 
-// others are the signals that are passed on besides the terminating ones, or that this package needs itself. Each costs about 20 µs to
-// take and as much to give back, which is why the real-time signals and some rare ones are not passed on; the runtime sees to
-// it that they do no harm.
+// others are the signals that are passed on besides the terminating ones, or that this package needs
+// itself. Each costs about 20 µs to take and as much to give back, which is why the real-time signals and
+// some rare ones are not passed on; the runtime sees to it that they do no harm.
 var others = []syscall.Signal{unix.SIGCHLD, unix.SIGCONT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
 
-// takePipe keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a job must not.
+// takePipe keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a
+// job must not.
 var takePipe = sync.OnceFunc(func() {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 })
 
-// takeSignals starts passing signals to the supervisor: from now on those that would end this process, and the others soon. signalsTaken is
-// closed when all are.
+// takeSignals starts passing signals to the supervisor: from now on those that would end this process, and
+// the others soon. signalsTaken is closed when all are.
 func (g *Guard) takeSignals() {
 	// Deep enough for every signal once; the runtime drops what does not fit.
 	g.signals = make(chan os.Signal, 32)
@@ -97,8 +99,9 @@ func inForeground() bool {
 // tidyTime is how long a program may take between the stop key and stopping itself.
 const tidyTime = 2 * time.Second
 
-// mirrorStop stops this process the way the job was stopped, so that the shell that waits for it takes the terminal back. Only
-// stops by the terminal are mirrored: a job that was paused with kill must not end the renewals of its lease.
+// mirrorStop stops this process the way the job was stopped, so that the shell that waits for it takes the
+// terminal back. Only stops by the terminal are mirrored: a job that was paused with kill must not end the
+// renewals of its lease.
 func (g *Guard) mirrorStop(sig syscall.Signal) {
 	if g.phase != running || g.stopped || g.overdue(Now()) {
 		return // nothing stops the end
@@ -125,9 +128,9 @@ func (g *Guard) mirrorStop(sig syscall.Signal) {
 	byDefault(sig) // in a process group without a shell to resume it the kernel does nothing
 }
 
-// Signals of job control that are taken while a job runs, and how they were before. Reading from and writing to the terminal in
-// the background stops the whole process group; if this process had a handler, its own writes would be retried for ever,
-// and with the default action the renewals would end.
+// Signals of job control that are taken while a job runs, and how they were before. Reading from and
+// writing to the terminal in the background stops the whole process group; if this process had a handler,
+// its own writes would be retried for ever, and with the default action the renewals would end.
 var terminal struct {
 	sync.Mutex
 	users  int

@@ -114,7 +114,8 @@ func TestNohup(t *testing.T) {
 	}
 }
 
-// onTerminal starts an interactive shell on a terminal of its own. The test types; typed text can use $W for the wrapper.
+// onTerminal starts an interactive shell on a terminal of its own. The test types; typed text can use $W
+// for the wrapper.
 func onTerminal(t *testing.T, settings ...string) (w *wrap, terminal *os.File) {
 	t.Helper()
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

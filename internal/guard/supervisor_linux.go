@@ -19,21 +19,24 @@ const (
 )
 
 const (
-	// maxLaunches bounds how often a guard that dies before it had a job is replaced. A key on the terminal can kill one that
-	// has not yet set up its handlers; more than a few deaths mean something else.
+	// maxLaunches bounds how often a guard that dies before it had a job is replaced. A key on the terminal
+	// can kill one that has not yet set up its handlers; more than a few deaths mean something else.
 	maxLaunches = 3
-	// patience is how long an answer may take when no deadline is near: longer than a machine that swaps keeps a process waiting.
+	// patience is how long an answer may take when no deadline is near: longer than a machine that swaps
+	// keeps a process waiting.
 	patience = 5 * time.Second
 	// minPatience is what a healthy guard needs at worst to answer on a machine with two busy loops a core.
 	minPatience = 20 * time.Millisecond
 	// maxLead is how long before Stop a guard is asked whether it is there.
 	maxLead = time.Second
-	// strayAge is how long a zombie that this package did not start is left to whoever did before it is reaped. Such are orphans
-	// that a wrapper as PID 1, or one with a daemon of a hook of its own, inherits.
+	// strayAge is how long a zombie that this package did not start is left to whoever did before it is
+	// reaped. Such are orphans that a wrapper as PID 1, or one with a daemon of a hook of its own,
+	// inherits.
 	strayAge = 2 * time.Second
 )
 
-// A supervisor is the wrapper's knowledge of its guard. Only the supervisor's goroutine uses it (status is read after done is closed).
+// A supervisor is the wrapper's knowledge of its guard. Only the supervisor's goroutine uses it (status is
+// read after done is closed).
 type supervisor struct {
 	phase    phase
 	closing  bool

@@ -17,8 +17,8 @@ const (
 	freezePasses = 50
 	// sweepPause is how long a round waits for the killed to end.
 	sweepPause = 2 * time.Millisecond
-	// emptyLooks is how often nothing must be found in a row: a process that forks another and ends at once is seen in about two of
-	// three looks.
+	// emptyLooks is how often nothing must be found in a row: a process that forks another and ends at once
+	// is seen in about two of three looks.
 	emptyLooks = 5
 )
 
@@ -32,12 +32,13 @@ type sweep struct {
 	refused map[int]bool
 }
 
-// EndByEnv ends every process whose environment holds entry ("NAME=value"), and all that descend from these, until none is left
-// or ctx ends. Never ended are the caller and its guards with what they started. It returns how many were ended and
-// which are still there. The next owner of a mutex uses it when both supervisors of the last one were killed in the same instant.
+// EndByEnv ends every process whose environment holds entry ("NAME=value"), and all that descend from
+// these, until none is left or ctx ends. Never ended are the caller and its guards with what they started.
+// It returns how many were ended and which are still there. The next owner of a mutex uses it when both
+// supervisors of the last one were killed in the same instant.
 //
-// A process that has overwritten or cleared its environment is found only while a parent that has not is alive; the environment of other
-// users' processes can be read by root only.
+// A process that has overwritten or cleared its environment is found only while a parent that has not is
+// alive; the environment of other users' processes can be read by root only.
 func EndByEnv(ctx context.Context, entry string) (ended int, stuck []int, err error) {
 	if entry == "" || entry[0] == '=' || !bytes.ContainsRune([]byte(entry), '=') {
 		return 0, nil, errors.New("not a variable: " + entry)
@@ -82,8 +83,8 @@ func keys(m map[int]time.Duration) []int {
 	return all
 }
 
-// freeze stops everything that is meant before anything is killed: a dead parent no longer tells who its children were. It returns what
-// is meant.
+// freeze stops everything that is meant before anything is killed: a dead parent no longer tells who its
+// children were. It returns what is meant.
 func (s *sweep) freeze(ctx context.Context) (found map[int]time.Duration) {
 	s.stopped = map[int]time.Duration{}
 	for range freezePasses {
@@ -99,8 +100,8 @@ func (s *sweep) freeze(ctx context.Context) (found map[int]time.Duration) {
 	return found
 }
 
-// pounce stops what carries the variable at first sight, the newest first: a process that forks another and ends is gone before a
-// whole look is over.
+// pounce stops what carries the variable at first sight, the newest first: a process that forks another and
+// ends is gone before a whole look is over.
 func (s *sweep) pounce() (news bool) {
 	all := numbered("/proc")
 	for i := len(all) - 1; i >= 0; i-- {
@@ -208,7 +209,8 @@ func (s *sweep) carries(pid int) bool {
 	return false
 }
 
-// Holding lists the live guards with this tag whose job may be running. Any user can make a process look like one.
+// Holding lists the live guards with this tag whose job may be running. Any user can make a process look
+// like one.
 func Holding(tag string) (pids []int, err error) {
 	want := append([]byte(guardName+"\x00"+tag), 0)
 	all := numbered("/proc")

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endByEnv calls EndByEnv in a process of its own, since what it spares depends on who calls. That process carries the variable.
+// endByEnv calls EndByEnv in a process of its own, since what it spares depends on who calls. That process
+// carries the variable.
 func endByEnv(t *testing.T, entry string) (out string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", entry)
@@ -99,7 +100,8 @@ func TestEndByEnvSparesOthers(t *testing.T) {
 	}
 }
 
-// A chain of processes that fork the next and end at once is never there when one looks; it leaves its track in a file.
+// A chain of processes that fork the next and end at once is never there when one looks; it leaves its
+// track in a file.
 func TestEndByEnvCatchesHoppers(t *testing.T) {
 	mark := newMark()
 	track := filepath.Join(t.TempDir(), "track")

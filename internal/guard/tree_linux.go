@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// stuckAfter is how long a process may live on after SIGKILL before it is reported: exits of large processes take
-	// up to about a second.
+	// stuckAfter is how long a process may live on after SIGKILL before it is reported: exits of large
+	// processes take up to about a second.
 	stuckAfter = 3 * time.Second
 	// stuckAgain is how often it is reported again.
 	stuckAgain = 10 * time.Second
-	// Between rounds of killing. A round over nothing new costs about 50 µs; the pause doubles as long as nothing
-	// happens, since what is left then waits for the kernel or cannot be killed at all.
+	// Between rounds of killing. A round over nothing new costs about 50 µs; the pause doubles as long as
+	// nothing happens, since what is left then waits for the kernel or cannot be killed at all.
 	firstPause, lastPause = time.Millisecond, 250 * time.Millisecond
 )
 
-// A tree is everything that descends from this process, which must be a subreaper. Its direct children are reaped by this
-// process only, so their numbers stay theirs until then.
+// A tree is everything that descends from this process, which must be a subreaper. Its direct children are
+// reaped by this process only, so their numbers stay theirs until then.
 type tree struct {
 	self int
 	skip func(pid int) bool // direct children that are no part of the tree
@@ -55,8 +55,8 @@ func (t *tree) members() []member {
 	return all
 }
 
-// owns tells whether pid descends from this process now. The way up ends at a direct child of ours, whose number
-// cannot have been reused.
+// owns tells whether pid descends from this process now. The way up ends at a direct child of ours, whose
+// number cannot have been reused.
 func (t *tree) owns(pid int) bool {
 	for range 1 << 16 { // a way up longer than any: processes that move while it is walked could make a circle
 		s, ok := readStat(pid)
@@ -78,8 +78,8 @@ func (t *tree) send(m member, sig unix.Signal) error {
 	return pinned(m.pid, sig, t.owns)
 }
 
-// stop sends the stop signal to everything that lives now, and wakes what is stopped so that it can obey. What is started
-// after that, by a shell's trap to clean up for instance, is not meant.
+// stop sends the stop signal to everything that lives now, and wakes what is stopped so that it can obey.
+// What is started after that, by a shell's trap to clean up for instance, is not meant.
 func (t *tree) stop(sig unix.Signal) {
 	now := Now()
 	told := map[int]bool{}
@@ -99,15 +99,15 @@ func (t *tree) stop(sig unix.Signal) {
 	}
 }
 
-// killRound sends SIGKILL to the whole tree once, and returns a notice if something cannot be killed. It sets pause, the time
-// after which the next round is due.
+// killRound sends SIGKILL to the whole tree once, and returns a notice if something cannot be killed. It
+// sets pause, the time after which the next round is due.
 func (t *tree) killRound() *Notice {
 	now := Now()
 	if t.firstKill == 0 {
 		t.firstKill, t.killed, t.pause = now, map[int]bool{}, 0
 	}
-	// The direct children first and without looking further: of processes that fork and end at once, the living one is
-	// a direct child for a moment only.
+	// The direct children first and without looking further: of processes that fork and end at once, the
+	// living one is a direct child for a moment only.
 	for _, pid := range children(t.self) {
 		if !t.skip(pid) {
 			unix.Kill(pid, unix.SIGKILL)
@@ -148,8 +148,8 @@ func (t *tree) stuck(now time.Duration, forbidden, alive []int) *Notice {
 	return &n
 }
 
-// reap collects what has ended, and stop reports too. It returns false once there is no child any more (ECHILD), which for
-// a subreaper means no descendant.
+// reap collects what has ended, and stop reports too. It returns false once there is no child any more
+// (ECHILD), which for a subreaper means no descendant.
 func reap(each func(pid int, ws unix.WaitStatus)) bool {
 	for {
 		var ws unix.WaitStatus

@@ -21,7 +21,8 @@ func (w waker) wake() {
 	unix.Write(w.fd, one[:]) // fails only when the counter is full: awake anyhow
 }
 
-// poll sleeps until the waker or fd (if it is not negative) has something, or for the time given; a negative time is for ever.
+// poll sleeps until the waker or fd (if it is not negative) has something, or for the time given; a
+// negative time is for ever.
 func (w waker) poll(fd int, timeout time.Duration) {
 	fds := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
 	var ts *unix.Timespec

@@ -19,8 +19,8 @@ func (g *Guard) tell(m message) bool {
 	return g.line.send(m)
 }
 
-// demand sends an order that must be acted on soon: a guard that does not answer is killed, and then the tree. An order that cannot
-// even be sent counts as not answered.
+// demand sends an order that must be acted on soon: a guard that does not answer is killed, and then the
+// tree. An order that cannot even be sent counts as not answered.
 func (g *Guard) demand(kind byte) {
 	if g.phase != starting && g.phase != running {
 		return
@@ -52,8 +52,9 @@ func (g *Guard) expect(now, by time.Duration) {
 	unix.Kill(g.guard, unix.SIGCONT)
 }
 
-// patience is how long an answer may take: three quarters of what is left to the Kill deadline. The rest is for killing the guard
-// and the tree, with what the lease has between Kill and its end (50 ms at least) in reserve.
+// patience is how long an answer may take: three quarters of what is left to the Kill deadline. The rest is
+// for killing the guard and the tree, with what the lease has between Kill and its end (50 ms at least) in
+// reserve.
 func (g *Guard) patience(now time.Duration) time.Duration {
 	if g.deadlines.Kill == 0 || g.disarmed {
 		return patience
@@ -153,8 +154,8 @@ func (g *Guard) watch(now time.Duration) {
 	}
 }
 
-// ask puts the question that a guard has to answer: before Stop, by Stop; at Kill, soon. A wrapper that was itself asleep until
-// after Stop grants the usual patience from now on.
+// ask puts the question that a guard has to answer: before Stop, by Stop; at Kill, soon. A wrapper that was
+// itself asleep until after Stop grants the usual patience from now on.
 func (g *Guard) ask(now time.Duration) {
 	by := max(g.deadlines.Stop, now+g.patience(now))
 	if now < g.deadlines.Stop {
@@ -169,7 +170,8 @@ func (g *Guard) ask(now time.Duration) {
 	g.expect(now, by)
 }
 
-// lookAtGuard resumes a guard that was stopped. There is no reason to stop one alone; while it is, nobody notices the job's end.
+// lookAtGuard resumes a guard that was stopped. There is no reason to stop one alone; while it is, nobody
+// notices the job's end.
 func (g *Guard) lookAtGuard() {
 	if g.guard == 0 {
 		return
@@ -203,9 +205,9 @@ func (g *Guard) relaunch() {
 
 // lostGuard: the guard is dead, or as good as dead. A job may be running; it is ended here.
 //
-// The kernel kills the first process when the guard dies. The others become children of this process, but only after the line was
-// closed; so the rounds go on until there is no child, and the guard is one until it is reaped, which is possible only after its
-// children were handed over.
+// The kernel kills the first process when the guard dies. The others become children of this process, but
+// only after the line was closed; so the rounds go on until there is no child, and the guard is one until
+// it is reaped, which is possible only after its children were handed over.
 func (g *Guard) lostGuard() {
 	idle := g.phase == waiting || g.toSend != nil
 	if g.guard != 0 {
@@ -231,8 +233,8 @@ func (g *Guard) lostGuard() {
 	g.tree = newTree(os.Getpid(), func(pid int) bool { return pid != own && isGuard(pid) })
 }
 
-// endTree is one round of killing everything that descends from this process, other guards aside. Processes that the program
-// started itself are not told apart from those of the job.
+// endTree is one round of killing everything that descends from this process, other guards aside. Processes
+// that the program started itself are not told apart from those of the job.
 func (g *Guard) endTree(now time.Duration) {
 	if g.collect() && g.collect() {
 		g.finish()
@@ -251,7 +253,8 @@ func (g *Guard) endTree(now time.Duration) {
 	g.nextRound = now + g.tree.pause
 }
 
-// collect reaps what has ended and reports whether no child is left, by the word of the kernel unless there are other guards.
+// collect reaps what has ended and reports whether no child is left, by the word of the kernel unless there
+// are other guards.
 func (g *Guard) collect() (none bool) {
 	for _, pid := range children(os.Getpid()) {
 		if g.tree.skip(pid) {

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patient is how long a test waits for what must happen: long enough for a machine that is busy with other things.
+// patient is how long a test waits for what must happen: long enough for a machine that is busy with other
+// things.
 const patient = 30 * time.Second
 
 // until polls for a condition.
@@ -237,8 +238,8 @@ func (w *wrap) allGone() {
 	until(w.t, "the end of the guard", func() bool { return len(w.guards()) == 0 })
 }
 
-// stubborn is a job with everything that makes a tree hard to end: TERM ignored, daemons in sessions of their own, orphans,
-// a stopped process. It makes the file when all of it runs.
+// stubborn is a job with everything that makes a tree hard to end: TERM ignored, daemons in sessions of
+// their own, orphans, a stopped process. It makes the file when all of it runs.
 func stubborn(t *testing.T) (script, ready string) {
 	ready = filepath.Join(t.TempDir(), "ready")
 	return `trap '' TERM INT HUP
