@@ -25,8 +25,7 @@ type RedisOptions struct {
 	Args    []string      // further ones of the command line
 }
 
-// Redis is a private Redis. Its methods that ask it use an account of their
-// own right, whatever the ACL says, unless that switches "default" off.
+// Redis is a private Redis. Its methods ask it as the user "default".
 type Redis struct {
 	*Server
 	Addr   string
@@ -72,6 +71,10 @@ func StartRedis(t testing.TB, o RedisOptions) *Redis {
 	}
 	r.Server = StartServer(t, "redis-server", func() error {
 		_, err := r.try("PING")
+		var refused redisError
+		if errors.As(err, &refused) && !strings.HasPrefix(string(refused), "LOADING") {
+			return nil // it answers, if only that it wants a password
+		}
 		return err
 	}, append(argv, o.Args...)...)
 	return r
@@ -141,6 +144,11 @@ func (r *Redis) try(args ...string) (any, error) {
 	return readReply(bufio.NewReader(c))
 }
 
+// redisError is what the server answers.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+
 // readReply reads one value of the protocol: string, int64, nil or []any.
 func readReply(in *bufio.Reader) (any, error) {
 	line, err := in.ReadString('\n')
@@ -156,7 +164,7 @@ func readReply(in *bufio.Reader) (any, error) {
 	case '+':
 		return rest, nil
 	case '-':
-		return nil, errors.New(rest)
+		return nil, redisError(rest)
 	}
 	n, err := strconv.ParseInt(rest, 10, 64)
 	if err != nil || kind == ':' {

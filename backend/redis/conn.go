@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -91,9 +92,19 @@ func (c *conn) use(ctx context.Context, calls func(*goredis.Client) error) (err 
 	if !stop() && err != nil {
 		err = context.Cause(ctx)
 	}
+	err = outOfTime(ctx, err)
 	var reply goredis.Error
 	answered := err == nil || errors.As(err, &reply) || errors.Is(err, errShort)
 	return err, answered && ctx.Err() == nil && !deposed(err)
+}
+
+// outOfTime is the context's own error if the connection ran into its deadline
+// a moment before the context did.
+func outOfTime(ctx context.Context, err error) error {
+	if _, limited := ctx.Deadline(); limited && errors.Is(err, os.ErrDeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 func (c *conn) kill() { _ = c.net.Close() }

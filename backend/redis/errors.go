@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -60,10 +61,10 @@ func sorted(err error) error {
 		invalid  x509.CertificateInvalidError
 		verify   *tls.CertificateVerificationError
 		header   tls.RecordHeaderError
-		refused  tls.AlertError
+		alert    *net.OpError // of the other side
 		verified = errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid) || errors.As(err, &verify)
 	)
-	if verified || errors.As(err, &header) || errors.As(err, &refused) {
+	if verified || errors.As(err, &header) || errors.As(err, &alert) && alert.Op == "remote error" {
 		return lease.Permanent(fmt.Errorf("TLS: %w", err))
 	}
 	return err
@@ -71,16 +72,19 @@ func sorted(err error) error {
 
 // clean cuts off what is said of the script.
 func clean(text string) string {
-	for _, mark := range []string{" script: ", " @user_script"} {
-		if i := strings.Index(text, mark); i > 0 {
-			text = text[:i]
-		}
-	}
 	// Before Redis 7 the error of a command stands inside the script's own.
 	if rest, ok := strings.CutPrefix(text, "ERR Error running script"); ok {
 		if _, inner, ok := strings.Cut(rest, ": -"); ok {
 			text = inner
 		}
+	}
+	for _, mark := range []string{" script: ", " @user_script"} {
+		if i := strings.Index(text, mark); i > 0 {
+			text = text[:i]
+		}
+	}
+	if strings.Contains(text, "unauthenticated") { // more words than strangers may send
+		return "NOAUTH Authentication required."
 	}
 	return strings.TrimRight(text, " ,")
 }

@@ -179,7 +179,7 @@ func ended(ctx context.Context, err error) error {
 	case errors.Is(err, errGone):
 		return errLost
 	}
-	return sorted(err)
+	return sorted(outOfTime(ctx, err))
 }
 
 var errLost = errors.New("the connection was lost")

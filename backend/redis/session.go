@@ -32,8 +32,8 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 	}
 	hears := ear.hears() // before the request is sent
 	got, a, err := s.ask(ctx, acquire,
-		s.id, ms(r.Lease), ms(r.TTL), flag(r.Queue), flag(r.StartOver), s.info, score,
-		r.Seen.Owner, r.Seen.Fence, r.Seen.Birth, ms(r.Seen.Lease), flag(s.b.set.kind == cluster))
+		s.id, ms(r.Lease), ms(r.TTL), bit(r.Queue), bit(r.StartOver), s.info, score,
+		r.Seen.Owner, r.Seen.Fence, r.Seen.Birth, ms(r.Seen.Lease), bit(s.b.set.kind == cluster))
 	if err != nil {
 		return lease.Answer{}, err
 	}
@@ -69,7 +69,7 @@ func (s *session) ask(ctx context.Context, op script, args ...any) (got reply, a
 // Renew is [lease.Session.Renew].
 func (s *session) Renew(ctx context.Context, r lease.RenewRequest) (lease.Answer, error) {
 	_, a, err := s.ask(ctx, renew,
-		s.id, ms(r.Lease), ms(r.TTL), s.info, r.Fence, flag(r.Reassert), flag(r.Dying))
+		s.id, ms(r.Lease), ms(r.TTL), s.info, r.Fence, bit(r.Reassert), bit(r.Dying))
 	if err != nil {
 		return lease.Answer{}, err
 	}
@@ -86,7 +86,7 @@ func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 		tomb = ms(lease.TombstoneLife)
 	}
 	return s.b.on(ctx, s.mutex, func(lib *goredis.Client) error {
-		_, err := release.run(ctx, lib, s.mutex, s.id, tomb, flag(s.b.set.kind == cluster))
+		_, err := release.run(ctx, lib, s.mutex, s.id, tomb, bit(s.b.set.kind == cluster))
 		return err
 	})
 }

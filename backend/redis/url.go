@@ -141,6 +141,8 @@ func hostPort(host, port string) (string, error) {
 		host = strings.Trim(host, "[]")
 	} else if h, p, err := net.SplitHostPort(host); err == nil {
 		host, port = h, p
+	} else if strings.Contains(host, ":") {
+		host = "" // an IPv6 address without brackets, or worse
 	}
 	// Not shown: with an @ left out of the URL it may be a password.
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" || strings.ContainsAny(host, " []%") {

@@ -71,11 +71,12 @@ local function stay()
   if next(changes) or #unqueued > 0 then flush(false) end
   if queueing then
     local added = redis.pcall('ZADD', QUEUE, string.format('%.6f', me.score), id)
-    if type(added) == 'table' and added.err then
+    if type(added) ~= 'table' then added = redis.pcall('PEXPIRE', QUEUE, text(HOUR)) end
+    if type(added) == 'table' then
+      redis.pcall('ZREM', QUEUE, id)
       redis.pcall('HDEL', LEASE, 'w:' .. id)
       return nil, added
     end
-    redis.call('PEXPIRE', QUEUE, text(HOUR))
   end
   publish()
   return {look = look, listeners = heard}

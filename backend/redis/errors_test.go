@@ -1,0 +1,142 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/simba-lock/simba/backend/backendtest"
+	"github.com/simba-lock/simba/lease"
+)
+
+// tried is the error of the first try at a URL.
+func tried(t *testing.T, rawURL string) error {
+	t.Helper()
+	p := contender(t, open(t, rawURL), "m", "")
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	_, err := p.Try(ctx, p.request())
+	return err
+}
+
+func TestPermanentErrors(t *testing.T) {
+	t.Parallel()
+	r := backendtest.StartRedis(t, backendtest.RedisOptions{ACL: "user default on >right ~* &* +@all\n" +
+		"user other on >right ~other* &* +@all\nuser reader on >right ~* &* +@read\nuser idle on nopass ~* &* -@all\n"})
+	c := backendtest.StartRedis(t, backendtest.RedisOptions{Cluster: true})
+	certs, others := backendtest.MakeCertificates(t), backendtest.MakeCertificates(t)
+	s := backendtest.StartRedis(t, backendtest.RedisOptions{TLS: &certs})
+	with := func(ca, cert, key string) string {
+		return "rediss://" + s.Addr + "?" + url.Values{"ca": {ca}, "cert": {cert}, "key": {key}}.Encode()
+	}
+	for rawURL, want := range map[string]string{
+		"redis://" + r.Addr:                                 "NOAUTH",
+		"redis://:wrong@" + r.Addr:                          "WRONGPASS",
+		"redis://nobody:right@" + r.Addr:                    "WRONGPASS",
+		"redis://other:right@" + r.Addr:                     "NOPERM",
+		"redis://reader:right@" + r.Addr:                    "NOPERM",
+		"redis://idle:x@" + r.Addr:                          "NOPERM",
+		"redis://:right@" + r.Addr + "/99":                  "DB index",
+		"redis://" + c.Addr + "/1":                          "SELECT is not allowed",
+		"rediss://" + s.Addr:                                "TLS",
+		with(certs.CA, others.ClientCert, others.ClientKey): "TLS",
+		with(others.CA, certs.ClientCert, certs.ClientKey):  "TLS",
+	} {
+		err := tried(t, rawURL)
+		if !lease.IsPermanent(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", rawURL, err, want)
+		}
+		if err != nil && (strings.Contains(err.Error(), "right") || strings.Contains(err.Error(), "wrong@")) {
+			t.Errorf("the password is told: %v", err)
+		}
+	}
+	for _, rawURL := range []string{"redis://127.0.0.1:1", "redis://nosuch.invalid", "redis://" + c.Addr, "redis+unix:///nowhere/x",
+		"redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", "redis+cluster://127.0.0.1:1,127.0.0.1:2"} {
+		if err := tried(t, rawURL); err == nil || lease.IsPermanent(err) {
+			t.Errorf("%s: %v", rawURL, err)
+		}
+	}
+	if err := tried(t, "redis://:right@"+r.Addr); err != nil {
+		t.Error(err)
+	}
+	if err := tried(t, with(certs.CA, certs.ClientCert, certs.ClientKey)); err != nil {
+		t.Error(err)
+	}
+}
+
+// replied is an error as the server answers it.
+type replied string
+
+func (r replied) Error() string { return string(r) }
+func (replied) RedisError()     {}
+
+func TestSortedErrors(t *testing.T) {
+	for text, permanent := range map[string]bool{
+		"READONLY You can't write against a read only replica. script: abc, on @user_script:5.":  false,
+		"ERR Error running script (call to f_1): @user_script:9: @user_script: 9: -READONLY You": false,
+		"ERR Error running script (call to f_1): @user_script:9: -WRONGTYPE Operation against":   true,
+		"OOM command not allowed when used memory > 'maxmemory'.":                                false,
+		"LOADING Redis is loading the dataset in memory":                                         false,
+		"CLUSTERDOWN Hash slot not served":                                                       false,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                                false,
+		"MISCONF Redis is configured to save RDB snapshots":                                      false,
+		"NOREPLICAS Not enough good replicas to write.":                                          false,
+		"BUSY Redis is busy running a script.":                                                   false,
+		"ERR max number of clients reached":                                                      false,
+		"DENIED Redis is running in protected mode":                                              true,
+		"ERR Protocol error: unauthenticated multibulk length":                                   true,
+		"NOPERM this user has no permissions to run the 'evalsha' command":                       true,
+		"ERR unknown command `EVALSHA`, with args beginning with:":                               true,
+	} {
+		err := sorted(fmt.Errorf("failed: %w", replied(text)))
+		if lease.IsPermanent(err) != permanent || strings.Contains(err.Error(), "script") && !strings.Contains(err.Error(), "running a script") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for text, want := range map[string]bool{"READONLY You": true, "LOADING x": true, "OOM x": false, "NOPERM x": false} {
+		if deposed(replied(text)) != want {
+			t.Error(text)
+		}
+	}
+	if err := sorted(io.EOF); !errors.Is(err, io.EOF) || lease.IsPermanent(err) {
+		t.Error(err)
+	}
+}
+
+// Whatever right is missing: either it works, or nothing is left half done.
+func TestEachMissingRight(t *testing.T) {
+	w := newWorld(t, backendtest.RedisOptions{ACL: "user default on nopass ~* &* +@all\nuser app on >x ~* &* +@all\n"})
+	holder := contender(t, w.b, "held", "")
+	holder.own()
+	for _, command := range []string{"get", "pttl", "hgetall", "zrange", "time", "set", "hset", "hdel", "pexpire", "pexpireat",
+		"zadd", "zrem", "publish", "pubsub", "evalsha", "eval", "del"} {
+		w.r.Do("ACL", "SETUSER", "app", "+@all", "-"+command)
+		w.r.Do("SCRIPT", "FLUSH")
+		b := open(t, "redis://app:x@"+w.r.Addr)
+		free, queued := contender(t, b, "free", ""), contender(t, b, "held", "")
+		before := w.r.Number("ZCARD", queueKey("held"))
+		_, err := free.Try(t.Context(), free.request())
+		if err != nil {
+			if !lease.IsPermanent(err) {
+				t.Errorf("without %s: %v", command, err)
+			}
+			// SET is refused before anything is written; what follows is undone.
+			is(t, contender(t, w.b, "free", "").try(), lease.Mine, w.r.Text("GET", ownerKey("free")))
+		}
+		if _, err := queued.Try(t.Context(), queued.request()); err != nil {
+			if n := w.r.Number("ZCARD", queueKey("held")); n != before || w.r.Text("HGET", leaseKey("held"), "w:"+queued.id) != "" {
+				t.Errorf("without %s: half a place in the queue", command)
+			}
+		}
+		if err != nil && slicesOf("publish pubsub del zrem hdel", command) {
+			t.Errorf("without %s: %v", command, err)
+		}
+		w.r.Do("DEL", ownerKey("free"), leaseKey("free"), queueKey("free"), queueKey("held"))
+	}
+}
+
+func slicesOf(words, word string) bool { return strings.Contains(" "+words+" ", " "+word+" ") }
