@@ -121,7 +121,8 @@ func (m *MySQL) URL(database string) string {
 func (m *MySQL) Exec(t testing.TB, text string, values ...any) {
 	t.Helper()
 	if _, err := m.Admin.Exec(text, values...); err != nil {
-		t.Fatalf("%s: %v", text, err)
+		log, _ := os.ReadFile(m.log)
+		t.Fatalf("%s: %v\n%s", text, err, log[max(0, len(log)-2000):])
 	}
 }
 

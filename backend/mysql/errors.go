@@ -42,6 +42,7 @@ var refused = map[uint16]bool{
 	1305: true, // a function is missing
 	1193: true, // a variable is missing
 	1264: true, // the columns of a table do not take the values
+	1292: true,
 	1366: true,
 	1406: true,
 	1265: true,
@@ -91,7 +92,12 @@ func isCrowded(err error) bool { return crowdedNumbers[number(err)] }
 
 // said tells whether err is an answer of ours, not a failure.
 func said(err error) bool {
-	return lease.IsPermanent(err) || errors.Is(err, lease.ErrSpent) || errors.Is(err, lease.ErrNotOwner) || errors.Is(err, lease.ErrForeign)
+	for _, answer := range []error{lease.ErrSpent, lease.ErrNotOwner, lease.ErrForeign, lease.ErrNoPush} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return lease.IsPermanent(err)
 }
 
 // broken tells whether the connection must not be used again.

@@ -2,9 +2,11 @@ package mysql_test
 
 import (
 	"bytes"
+	"flag"
 	"io"
 	"net"
 	"os"
+	osexec "os/exec"
 	"slices"
 	"sync"
 	"testing"
@@ -56,6 +58,12 @@ func server(t *testing.T) *backendtest.MySQL {
 }
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(waiterEnv); url != "" {
+		os.Exit(asWaiter(url))
+	}
+	flag.Parse()
+	// They wait more than they work.
+	_ = flag.Set("test.parallel", "4")
 	code := m.Run()
 	if shared.holder != nil {
 		for _, f := range slices.Backward(shared.holder.cleanups) {
@@ -108,4 +116,16 @@ func pump(from io.ReadCloser, to io.WriteCloser, change func([]byte) []byte) {
 			return
 		}
 	}
+}
+
+func zic(t testing.TB, source string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/source", []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := osexec.Command("zic", "-d", dir, dir+"/source").CombinedOutput(); err != nil {
+		t.Fatalf("zic (package libc-bin or tzdata): %v\n%s", err, out)
+	}
+	return dir + "/Test"
 }

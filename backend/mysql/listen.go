@@ -23,8 +23,10 @@ const (
 	// A waiter in front of which nobody can be waited for (a JVM owns the mutex,
 	// the owner's connection broke) looks by itself.
 	blindLook = 500 * time.Millisecond
-	// An owner looks whether it was told to stop.
-	ownerLook = 2 * time.Second
+	// An owner looks whether it was told to stop, more often the shorter its lease.
+	ownerLook    = 2 * time.Second
+	ownerLooks   = 8 // in a lease
+	minOwnerLook = 100 * time.Millisecond
 	// A ring is followed by a Try, for which the connection is left alone.
 	lookWithin = time.Second
 )
@@ -42,10 +44,16 @@ func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {
 	var l *line
 	err := s.use(ctx, func(use *line) error {
 		l = use
-		if _, err := s.b.tables(ctx, l); err != nil || s.b.deaf.Load() {
+		if _, err := s.b.tables(ctx, l); err != nil {
 			return err
 		}
-		return s.claim(ctx, l, 1)
+		switch {
+		case !s.b.deaf.Load():
+			return s.claim(ctx, l, 1)
+		case !s.owner:
+			return lease.ErrNoPush
+		}
+		return nil // to look whether it was told to stop takes no locks
 	})
 	if isCrowded(err) {
 		// It would only stand in the way of those who come to an end.
@@ -54,9 +62,6 @@ func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {
 	}
 	if err != nil {
 		return err
-	}
-	if s.b.deaf.Load() {
-		return lease.ErrNoPush
 	}
 	b := &bell{s: s, l: l, ring: ring}
 	if err := b.rang(ctx, lease.Ready); err != nil {
@@ -213,7 +218,7 @@ func (b *bell) guard(ctx context.Context, v *view) error {
 		return b.rang(ctx, lease.Look)
 	}
 	b.alarmed = alarm
-	return b.pause(ctx, ownerLook, nil)
+	return b.pause(ctx, min(ownerLook, max(minOwnerLook, v.lease()/ownerLooks)), nil)
 }
 
 // wait is for a waiter.

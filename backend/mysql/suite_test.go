@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/simba-lock/simba/backend/backendtest"
 	"github.com/simba-lock/simba/backend/mysql"
@@ -55,7 +56,12 @@ type variant struct {
 
 func harness(m *backendtest.MySQL, v variant) backendtest.Harness {
 	var s stores
+	terms, err := lease.NewTerms(800*time.Millisecond, 800*time.Millisecond, lease.Unset)
+	if err != nil {
+		panic(err)
+	}
 	return backendtest.Harness{
+		Terms: terms,
 		Open: func(t *testing.T) lease.Backend {
 			name, root := m.Database(t)
 			if v.setup != "" {
@@ -143,26 +149,21 @@ func TestSuiteOddServer(t *testing.T) {
 	backendtest.Suite(t, harness(m, variant{}))
 }
 
-func TestSuiteRepeatableRead(t *testing.T) {
-	t.Parallel()
-	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{Args: []string{
-		"--transaction-isolation=REPEATABLE-READ", "--init-connect=SET autocommit=0", "--wait-timeout=2",
-		"--collation-server=utf8mb3_general_ci", "--character-set-server=utf8mb3",
-	}})
-	backendtest.Suite(t, harness(m, variant{}))
-}
-
 // Without GET_LOCK waiters look by themselves.
 func TestSuiteNoDoorbell(t *testing.T) {
 	t.Parallel()
 	backendtest.Suite(t, harness(server(t), variant{relay: withoutLocks}))
 }
 
-// The JVM's own table has short names and folds case; names that suit it.
+// The JVM's own table has short names and folds case; the names here suit it.
 func TestSuiteJVMTable(t *testing.T) {
 	t.Parallel()
-	backendtest.Suite(t, harness(server(t), variant{
-		setup: "ALTER DATABASE COLLATE utf8mb4_general_ci; " + jvmTable,
+	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{Args: []string{
+		"--transaction-isolation=REPEATABLE-READ", "--init-connect=SET autocommit=0", "--wait-timeout=2",
+		"--collation-server=utf8mb3_general_ci", "--character-set-server=utf8mb3",
+	}})
+	backendtest.Suite(t, harness(m, variant{
+		setup: jvmTable,
 		wrap:  func(b lease.Backend) lease.Backend { return &renamed{Backend: b, names: make(map[string]string)} },
 	}))
 }

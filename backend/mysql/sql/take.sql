@@ -24,9 +24,10 @@ SET
   l.rev = l.rev + 1
 WHERE m.mutex = :mutex AND l.mutex = :mutex
   AND CAST(m.mutex AS BINARY) = :mutex -- not one that a collation takes for it
+  AND m.acquired_at >= 0 AND m.ttl_at >= 0 AND m.version >= 0 AND m.owner_id IS NOT NULL -- not another's nonsense
   AND NOBODYS
   -- Free for a JVM, or kept from everybody for the sake of :me.
-  AND (m.transition_at < NOW_MS
+  AND (m.transition_at >= 0 AND m.transition_at < NOW_MS
     OR CAST(m.owner_id AS BINARY) = '' AND l.embargo_id = :me AND l.embargo_until >= NOW_MS)
   AND (l.embargo_id IN ('', :me) OR l.embargo_until < NOW_MS)
   AND LIVING(:me)

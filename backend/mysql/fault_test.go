@@ -1,0 +1,487 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/simba-lock/simba/backend/backendtest"
+	"github.com/simba-lock/simba/lease"
+)
+
+// holding runs an owner that works until it is told to end.
+func (a *arena) holding(b lease.Backend) (end func() error) {
+	a.t.Helper()
+	done := make(chan struct{})
+	result := make(chan error, 1)
+	in := make(chan struct{})
+	go func() {
+		result <- a.do(context.Background(), b, "owner", func(ctx context.Context, _ *lease.Holder) error {
+			close(in)
+			select {
+			case <-done:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	}()
+	select {
+	case <-in:
+	case err := <-result:
+		a.t.Fatalf("owner: %v", err)
+	}
+	var once sync.Once
+	a.t.Cleanup(func() { once.Do(func() { close(done) }) })
+	return func() error {
+		once.Do(func() { close(done) })
+		select {
+		case err := <-result:
+			return err
+		case <-time.After(30 * time.Second):
+			return errors.New("the owner does not end")
+		}
+	}
+}
+
+// waiting starts waiters one after the other and returns what waits for them.
+func (a *arena) waiting(t testing.TB, watch lease.Backend, each func() lease.Backend, n int) (names []string, wait func()) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i := range n {
+		who := fmt.Sprint(i)
+		names = append(names, who)
+		b := each()
+		wg.Go(func() {
+			if err := a.run(context.Background(), b, who, 5*time.Millisecond); err != nil {
+				t.Errorf("%s: %v", who, err)
+			}
+			_ = b.Close()
+		})
+		queued(t, watch, i+1)
+	}
+	return names, wg.Wait
+}
+
+// Connections that are killed all the time cost an owner nothing, nobody its
+// place, and nobody is told of it.
+func TestKilledConnections(t *testing.T) {
+	t.Parallel()
+	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{})
+	name, _ := m.Database(t)
+	a := newArena(t, 2*time.Second, 2*time.Second)
+	each := func() lease.Backend { return open(t, m.URL(name)) }
+	owner := each()
+	end := a.holding(owner)
+	names, wait := a.waiting(t, owner, each, 4)
+	for range 12 {
+		m.KillClients(backendtest.MySQLUser)
+		time.Sleep(250 * time.Millisecond)
+	}
+	if err := end(); err != nil {
+		t.Errorf("owner: %v", err)
+	}
+	for range 8 {
+		m.KillClients(backendtest.MySQLUser)
+		time.Sleep(250 * time.Millisecond)
+	}
+	wait()
+	if got := a.come(); !slices.Equal(got, append([]string{"owner"}, names...)) {
+		t.Errorf("the order is %v", got)
+	}
+	a.rising()
+	for _, line := range a.trouble {
+		for _, chatter := range []string{"invalid connection", "busy buffer", "bad connection", "EOF"} {
+			if strings.Contains(line, chatter) {
+				t.Error(line)
+			}
+		}
+	}
+}
+
+// A row or a table that an administrator locked delays renewals, and nothing else.
+func TestLockedByAdministrator(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, root := m.Database(t)
+	a := newArena(t, 1500*time.Millisecond, 3*time.Second)
+	b, other := open(t, m.URL(name)), open(t, m.URL(name))
+	end := a.holding(b)
+	conn, err := root.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	run := func(text string) {
+		t.Helper()
+		if _, err := conn.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prompt := func(what string, limit time.Duration, f func(context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		began := time.Now()
+		err := f(ctx)
+		if took := time.Since(began); took > limit+500*time.Millisecond {
+			t.Errorf("%s took %v", what, took)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	inspect := func(name string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := other.Inspect(ctx, name)
+			return err
+		}
+	}
+	run("START TRANSACTION")
+	run("UPDATE simba_mutex SET version = version + 1 WHERE mutex = '" + mutex + "'")
+	run("UPDATE simba_lease SET rev = rev + 1 WHERE mutex = '" + mutex + "'")
+	began := time.Now()
+	prompt("status", time.Second, inspect(mutex))
+	prompt("status of another", time.Second, inspect("another"))
+	prompt("another mutex", 3*time.Second, func(ctx context.Context) error {
+		s := other.Session("another", lease.Contender{ID: lease.NewID(lease.IDUUID)})
+		defer func() { _ = s.Close() }()
+		a, err := s.Try(ctx, lease.TryRequest{Lease: time.Second, TTL: time.Second})
+		if err == nil && a.State != lease.Mine {
+			err = fmt.Errorf("%+v", a)
+		}
+		return err
+	})
+	// A call under way ends with its context.
+	s := other.Session(mutex, lease.Contender{ID: lease.NewID(lease.IDUUID)})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	called := time.Now()
+	if _, err := s.Try(ctx, lease.TryRequest{Lease: time.Second, TTL: time.Second, Queue: true}); err == nil {
+		t.Error("a try got by the lock of the row")
+	}
+	cancel()
+	if took := time.Since(called); took > time.Second {
+		t.Errorf("a try ended %v after its begin", took)
+	}
+	_ = s.Close()
+	time.Sleep(2500*time.Millisecond - time.Since(began))
+	run("ROLLBACK")
+	// Renewed in the transition.
+	until(t, "renewed", func() error {
+		if a.saw(lease.EventRecovered) == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	run("LOCK TABLES simba_mutex WRITE, simba_lease WRITE")
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	called = time.Now()
+	if _, err := other.Inspect(ctx, mutex); err == nil {
+		t.Error("status says something of a table that it cannot read")
+	}
+	cancel()
+	if took := time.Since(called); took > 2*time.Second {
+		t.Errorf("status took %v", took)
+	}
+	run("UNLOCK TABLES")
+	if err := end(); err != nil {
+		t.Errorf("owner: %v", err)
+	}
+}
+
+// The server dies and comes back: the lease goes on, the queue stays.
+func TestServerRestart(t *testing.T) {
+	t.Parallel()
+	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{})
+	name, _ := m.Database(t)
+	a := newArena(t, 4*time.Second, 8*time.Second)
+	each := func() lease.Backend { return open(t, m.URL(name)) }
+	owner := each()
+	end := a.holding(owner)
+	names, wait := a.waiting(t, owner, each, 3)
+	watcher := each()
+	rings := make(chan lease.Ring, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watching := make(chan error, 1)
+	go func() { watching <- watcher.Watch(ctx, []string{mutex}, func(r lease.Ring) { rings <- r }) }()
+	if r := <-rings; r != lease.Ready {
+		t.Errorf("first ring %v", r)
+	}
+	m.Restart()
+	m.Stop()
+	time.Sleep(500 * time.Millisecond)
+	m.Cont()
+	if err := end(); err != nil {
+		t.Errorf("owner: %v", err)
+	}
+	wait()
+	select {
+	case err := <-watching: // it may end, to be begun again
+		if err == nil || lease.IsPermanent(err) {
+			t.Errorf("watch: %v", err)
+		}
+	case <-rings: // or go on
+	case <-time.After(10 * time.Second):
+		t.Error("a watcher hears nothing after the restart")
+	}
+	if got := a.come(); !slices.Equal(got, append([]string{"owner"}, names...)) {
+		t.Errorf("the order is %v", got)
+	}
+	a.rising()
+}
+
+// A network that swallows everything: the owner ends before the next begins,
+// and what it sent late takes nothing from that one.
+func TestBlackhole(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, _ := m.Database(t)
+	relay := backendtest.StartRelay(t, m.Addr)
+	cut := open(t, strings.Replace(m.URL(name), m.Addr, relay.Addr, 1))
+	next := open(t, m.URL(name))
+	a := newArena(t, 600*time.Millisecond, 600*time.Millisecond)
+	end := a.holding(cut)
+	done := make(chan error, 1)
+	entered := make(chan struct{})
+	leave := make(chan struct{})
+	go func() {
+		done <- a.do(context.Background(), next, "next", func(ctx context.Context, _ *lease.Holder) error {
+			close(entered)
+			select {
+			case <-leave:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	}()
+	queued(t, next, 1)
+	relay.Set(backendtest.Blackhole)
+	select {
+	case <-entered:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody took over")
+	}
+	relay.Set(backendtest.Pass)
+	if err := end(); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("owner: %v", err)
+	}
+	time.Sleep(a.terms.Lease()) // the next one renews meanwhile
+	close(leave)
+	if err := <-done; err != nil {
+		t.Errorf("next: %v", err)
+	}
+	a.rising()
+}
+
+// The server becomes read-only, as one does that another took over from: the
+// connections to it are given up, and the new one is found at the old address.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{})
+	name, _ := m.Database(t)
+	relay := backendtest.StartRelay(t, m.Addr)
+	b := open(t, strings.Replace(m.URL(name), m.Addr, relay.Addr, 1))
+	a := newArena(t, time.Second, 3*time.Second)
+	end := a.holding(b)
+	connections := func() int {
+		var n int
+		if err := m.Admin.QueryRow("SELECT MAX(id) FROM information_schema.processlist WHERE user = 'app'").Scan(&n); err != nil {
+			return 0
+		}
+		return n
+	}
+	before := connections()
+	m.Exec(t, "SET GLOBAL read_only = 1")
+	until(t, "a new connection", func() error {
+		if connections() == before {
+			return errors.New("it sticks to the old one")
+		}
+		return nil
+	})
+	m.Exec(t, "SET GLOBAL read_only = 0")
+	until(t, "renewed", func() error {
+		s, err := b.Inspect(t.Context(), mutex)
+		if err == nil && s.TTL <= a.terms.TTL/2 {
+			err = fmt.Errorf("%+v", s)
+		}
+		return err
+	})
+	if err := end(); err != nil {
+		t.Errorf("owner: %v", err)
+	}
+}
+
+// The row is deleted, or emptied: put back with the same fence.
+func TestRowDeleted(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	for _, loss := range []string{
+		"DELETE FROM simba_mutex", "DELETE FROM simba_lease", "DELETE FROM simba_mutex; DELETE FROM simba_lease",
+		"UPDATE simba_mutex SET owner_id = '', acquired_at = 0, ttl_at = 0, transition_at = 0",
+		"DROP TABLE simba_lease", "DROP TABLE simba_mutex; DROP TABLE simba_lease",
+	} {
+		t.Run(loss, func(t *testing.T) {
+			t.Parallel()
+			name, root := m.Database(t)
+			b, rival := open(t, m.URL(name)), open(t, m.URL(name))
+			a := newArena(t, 900*time.Millisecond, 1200*time.Millisecond)
+			end := a.holding(b)
+			done := make(chan error, 1)
+			go func() { done <- a.run(context.Background(), rival, "rival", time.Millisecond) }()
+			queued(t, rival, 1)
+			exec(t, root, loss)
+			time.Sleep(a.terms.Lease() + a.terms.TTL)
+			if err := end(); err != nil {
+				t.Errorf("owner: %v", err)
+			}
+			if err := <-done; err != nil {
+				t.Errorf("rival: %v", err)
+			}
+			if got := a.come(); len(got) != 2 {
+				t.Errorf("came: %v", got)
+			}
+			a.rising()
+		})
+	}
+}
+
+// Another name in the row is a loss at once, and the row stays as it is.
+func TestRowOverwritten(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, root := m.Database(t)
+	b := open(t, m.URL(name))
+	a := newArena(t, 2*time.Second, 2*time.Second)
+	end := a.holding(b)
+	exec(t, root, "UPDATE simba_mutex SET owner_id = 'someone-else', transition_at = transition_at + 60000, ttl_at = ttl_at + 60000")
+	began := time.Now()
+	until(t, "lost", func() error {
+		if a.saw(lease.EventLost) == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if took := time.Since(began); took > a.terms.TTL {
+		t.Errorf("noticed after %v", took)
+	}
+	if err := end(); !errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), "someone-else") {
+		t.Errorf("owner: %v", err)
+	}
+	if s, err := b.Inspect(t.Context(), mutex); err != nil || s.Owner != "someone-else" || s.Fence != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A waiter that saw an owner keeps everybody out for that one's lease when both
+// tables come back empty, and no fence comes twice.
+func TestEmptiedStore(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, root := m.Database(t)
+	b, jvms := open(t, m.URL(name)), &jvm{db: root, mutex: mutex, id: "0:17@jvm", ttl: 1000, transition: 1000}
+	session := func() lease.Session {
+		s := b.Session(mutex, lease.Contender{ID: lease.NewID(lease.IDUUID)})
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	const l = 800 * time.Millisecond
+	try := func(s lease.Session, seen lease.Seen) lease.Answer {
+		t.Helper()
+		a, err := s.Try(t.Context(), lease.TryRequest{Lease: l, TTL: l / 2, Queue: true, Seen: seen})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	owner, waiter, newcomer := session(), session(), session()
+	mine := try(owner, lease.Seen{})
+	saw := try(waiter, lease.Seen{})
+	if mine.State != lease.Mine || saw.Owner != mine.Owner || saw.Birth == "" {
+		t.Fatalf("%+v\n%+v", mine, saw)
+	}
+	exec(t, root, "DELETE FROM simba_mutex; DELETE FROM simba_lease")
+	began := time.Now()
+	seen := lease.Seen{Owner: saw.Owner, Fence: saw.Fence, Birth: saw.Birth, Lease: saw.Lease}
+	if a := try(waiter, seen); a.State != lease.Held || a.Owner != mine.Owner {
+		t.Errorf("the waiter: %+v", a)
+	}
+	if a := try(newcomer, lease.Seen{}); a.State != lease.Held || a.Owner != mine.Owner {
+		t.Errorf("a newcomer: %+v", a)
+	}
+	if got, err := jvms.take(); got || err != nil {
+		t.Errorf("a JVM: %v, %v", got, err)
+	}
+	if s, err := b.Inspect(t.Context(), mutex); err != nil || s.State != lease.Held || s.Owner != mine.Owner || s.Detail == "" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	var a lease.Answer
+	until(t, "the waiter's turn", func() error {
+		if a = try(waiter, seen); a.State != lease.Mine {
+			return fmt.Errorf("%+v", a)
+		}
+		return nil
+	})
+	if took := time.Since(began); took < l {
+		t.Errorf("taken after %v", took)
+	}
+	if a.Fence <= mine.Fence {
+		t.Errorf("fence %d after %d", a.Fence, mine.Fence)
+	}
+}
+
+// A server whose local time falls back an hour: nothing is early, nothing late.
+func TestLocalTimeFallsBack(t *testing.T) {
+	t.Parallel()
+	at := time.Now().Add(4 * time.Second)
+	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{TZ: fallingBack(t, at)})
+	name, root := m.Database(t)
+	a := newArena(t, 900*time.Millisecond, 900*time.Millisecond)
+	local := func() int {
+		var hour int
+		if err := root.QueryRow("SELECT HOUR(NOW())").Scan(&hour); err != nil {
+			t.Fatal(err)
+		}
+		return hour
+	}
+	before := local()
+	owner, next := open(t, m.URL(name)), open(t, m.URL(name))
+	end := a.holding(owner)
+	done := make(chan error, 1)
+	go func() { done <- a.run(context.Background(), next, "next", time.Millisecond) }()
+	queued(t, next, 1)
+	time.Sleep(time.Until(at.Add(2 * a.terms.Lease())))
+	if after := local(); after != (before+23)%24 {
+		t.Errorf("it was %d o'clock, it is %d", before, after)
+	}
+	if got := a.come(); len(got) != 1 {
+		t.Errorf("taken over early: %v", got)
+	}
+	// It dies now: the next one comes when the lease has ended.
+	died := time.Now()
+	exec(t, root, "UPDATE simba_lease SET revoked = 1") // it cannot renew any more
+	if err := <-done; err != nil {
+		t.Errorf("next: %v", err)
+	}
+	if took := time.Since(died); took > a.terms.Lease()+time.Second {
+		t.Errorf("taken over after %v", took)
+	}
+	if err := end(); err == nil {
+		t.Error("the owner was not told to stop")
+	}
+}
+
+// fallingBack makes a time zone.
+func fallingBack(t testing.TB, at time.Time) string {
+	t.Helper()
+	u := at.UTC()
+	source := fmt.Sprintf("Zone Test 1:00 - AAA %d %s %d %s\n          0:00 - BBB\n",
+		u.Year(), u.Month().String()[:3], u.Day(), u.Format("15:04:05")+"u")
+	return zic(t, source)
+}

@@ -1,0 +1,332 @@
+package mysql_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/simba-lock/simba/backend/backendtest"
+	"github.com/simba-lock/simba/backend/mysql"
+	"github.com/simba-lock/simba/lease"
+)
+
+// waiterEnv makes the test's binary a waiter in a process of its own.
+const waiterEnv = "SIMBA_TEST_MYSQL_WAITER"
+
+// asWaiter contends once, says when it got the mutex, and ends.
+func asWaiter(url string) int {
+	b, err := mysql.Open(url, mysql.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	cfg := lease.Config{Backend: b, Mutex: mutex, Wait: lease.Forever}
+	cfg.Terms, _ = lease.NewTerms(3*time.Second, 3*time.Second, 100*time.Millisecond)
+	err = lease.Do(context.Background(), cfg, func(context.Context, *lease.Holder) error {
+		fmt.Println("mine")
+		return nil
+	})
+	fmt.Println("end", err)
+	return 0
+}
+
+type process struct {
+	*osexec.Cmd
+	lines chan string
+}
+
+func waiterProcess(t testing.TB, url string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: osexec.Command(exe), lines: make(chan string, 10)}
+	p.Env = append(os.Environ(), waiterEnv+"="+url)
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for s := bufio.NewScanner(out); s.Scan(); {
+			p.lines <- s.Text()
+		}
+		close(p.lines)
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
+	return p
+}
+
+// A waiter that is frozen is served by the server like any other; it costs the
+// ones behind it no more than a promise, and one that is dead no more either.
+// The frozen one finds out when it thaws.
+func TestFrozenAndKilledWaiters(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, _ := m.Database(t)
+	a := newArena(t, 5*time.Second, 5*time.Second)
+	owner := open(t, m.URL(name))
+	end := a.holding(owner)
+	frozen := waiterProcess(t, m.URL(name))
+	queued(t, owner, 1)
+	killed := waiterProcess(t, m.URL(name))
+	queued(t, owner, 2)
+	time.Sleep(300 * time.Millisecond) // their doorbells stand by now, or soon
+	entered, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	b := open(t, m.URL(name))
+	go func() {
+		done <- a.do(context.Background(), b, "live", func(ctx context.Context, _ *lease.Holder) error {
+			close(entered)
+			<-leave
+			return nil
+		})
+	}()
+	queued(t, owner, 3)
+	if err := frozen.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	began := time.Now()
+	if err := end(); err != nil {
+		t.Errorf("owner: %v", err)
+	}
+	select {
+	case <-entered:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the live one is not served")
+	}
+	if took := time.Since(began); took > 2*lease.PromiseLife+2*time.Second {
+		t.Errorf("served after %v", took)
+	} else {
+		t.Logf("served after %v", took)
+	}
+	if err := frozen.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	queued(t, b, 1)
+	select {
+	case line := <-frozen.lines:
+		t.Errorf("the thawed one says %q while another owns the mutex", line)
+	default:
+	}
+	close(leave)
+	if err := <-done; err != nil {
+		t.Errorf("live: %v", err)
+	}
+	for _, want := range []string{"mine", "end <nil>"} {
+		select {
+		case line := <-frozen.lines:
+			if line != want {
+				t.Errorf("the thawed one says %q", line)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("the thawed one never says %q", want)
+		}
+	}
+}
+
+// Waiters that were asked to go, or killed, leave nothing for the next to wait for.
+func TestDepartedWaiters(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, _ := m.Database(t)
+	a := newArena(t, 3*time.Second, 3*time.Second)
+	owner := open(t, m.URL(name))
+	end := a.holding(owner)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range 6 {
+		b := open(t, m.URL(name))
+		wg.Go(func() {
+			defer func() { _ = b.Close() }()
+			if err := a.run(ctx, b, fmt.Sprint(i), 0); err == nil {
+				t.Errorf("%d got the mutex", i)
+			}
+		})
+	}
+	queued(t, owner, 6)
+	cancel()
+	wg.Wait()
+	queued(t, owner, 0)
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := a.run(t.Context(), owner, "next", 0); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("the next one waited %v", took)
+	}
+}
+
+// Hand-over with a queue: prompt and in order.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, _ := m.Database(t)
+	a := newArena(t, 5*time.Second, 5*time.Second)
+	owner := open(t, m.URL(name))
+	var mu sync.Mutex
+	var gaps []time.Duration
+	var left time.Time
+	for range 3 {
+		end := a.holding(owner)
+		var wg sync.WaitGroup
+		var want []string
+		from := len(a.come())
+		for i := range 8 {
+			who := fmt.Sprint(i)
+			want = append(want, who)
+			b := open(t, m.URL(name))
+			wg.Go(func() {
+				defer func() { _ = b.Close() }()
+				err := a.do(context.Background(), b, who, func(context.Context, *lease.Holder) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if !left.IsZero() {
+						gaps = append(gaps, time.Since(left))
+					}
+					time.Sleep(5 * time.Millisecond)
+					left = time.Now()
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			queued(t, owner, i+1)
+		}
+		time.Sleep(300 * time.Millisecond) // the doorbells stand
+		left = time.Time{}
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if got := a.come()[from:]; !slices.Equal(got, want) {
+			t.Errorf("the order is %v", got)
+		}
+	}
+	slices.Sort(gaps)
+	median := gaps[len(gaps)/2]
+	t.Logf("median %v, longest %v of %d", median, gaps[len(gaps)-1], len(gaps))
+	if median > 100*time.Millisecond { // 2 to 5 ms where nothing else runs
+		t.Errorf("the median hand-over took %v", median)
+	}
+}
+
+// More waiters than the server has connections for.
+func TestConnectionLimit(t *testing.T) {
+	t.Parallel()
+	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{Args: []string{"--max-connections=20"}})
+	name, _ := m.Database(t)
+	a := newArena(t, 10*time.Second, 10*time.Second)
+	owner := open(t, m.URL(name))
+	end := a.holding(owner)
+	const waiters = 35
+	var wg sync.WaitGroup
+	for i := range waiters {
+		b := open(t, m.URL(name))
+		wg.Go(func() {
+			defer func() { _ = b.Close() }()
+			if err := a.run(t.Context(), b, fmt.Sprint(i), time.Millisecond); err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	if err := end(); err != nil {
+		t.Errorf("owner: %v", err)
+	}
+	wg.Wait()
+	if got := len(a.come()); got != waiters+1 {
+		t.Errorf("%d of %d served", got, waiters+1)
+	}
+	// A single look is told the truth.
+	var conns []interface{ Close() error }
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	_, root := m.Database(t)
+	until(t, "the limit", func() error {
+		c, err := root.Conn(t.Context())
+		if err == nil {
+			conns = append(conns, c)
+			return fmt.Errorf("%d connections so far", len(conns))
+		}
+		return nil
+	})
+	one := open(t, m.URL(name)).Session(mutex, lease.Contender{ID: lease.NewID(lease.IDUUID)})
+	defer func() { _ = one.Close() }()
+	if _, err := one.Try(t.Context(), lease.TryRequest{Lease: time.Second, TTL: time.Second}); err == nil ||
+		lease.IsPermanent(err) || !strings.Contains(err.Error(), "Too many connections") {
+		t.Errorf("%v", err)
+	}
+	if got, err := one.Try(t.Context(), lease.TryRequest{Lease: time.Second, TTL: time.Second, Queue: true}); err != nil || got.State != lease.Promised {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// Many waiters cost the server little.
+func TestCalmQueue(t *testing.T) {
+	t.Parallel()
+	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{})
+	name, _ := m.Database(t)
+	a := newArena(t, 10*time.Second, 6*time.Second)
+	owner := open(t, m.URL(name))
+	end := a.holding(owner)
+	const waiters = 100
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range waiters {
+		b := open(t, m.URL(name))
+		wg.Go(func() {
+			defer func() { _ = b.Close() }()
+			_ = a.run(ctx, b, fmt.Sprint(i), 0)
+		})
+	}
+	queued(t, owner, waiters)
+	time.Sleep(3 * time.Second) // the doorbells stand, the first looks are over
+	status := func(what string) (n int) {
+		if err := m.Admin.QueryRow("SHOW GLOBAL STATUS LIKE '"+what+"'").Scan(new(string), &n); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	const measured = 8 * time.Second
+	before := status("Questions")
+	connected := status("Threads_connected")
+	time.Sleep(measured)
+	rate := float64(status("Questions")-before-2) / measured.Seconds()
+	t.Logf("%.1f statements a second, %d connections", rate, connected)
+	if rate > 12 {
+		t.Errorf("%.1f statements a second", rate)
+	}
+	if connected > waiters+10 {
+		t.Errorf("%d connections", connected)
+	}
+	cancel()
+	wg.Wait()
+	if err := end(); err != nil {
+		t.Errorf("owner: %v", err)
+	}
+}

@@ -1,0 +1,350 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/simba-lock/simba/backend/backendtest"
+	"github.com/simba-lock/simba/backend/mysql"
+	"github.com/simba-lock/simba/lease"
+)
+
+func tryOnce(t testing.TB, b lease.Backend, name string) (lease.Answer, error) {
+	t.Helper()
+	s := b.Session(name, lease.Contender{ID: lease.NewID(lease.IDHost)})
+	defer func() { _ = s.Close() }()
+	return s.Try(t.Context(), lease.TryRequest{Lease: 10 * time.Second, TTL: 5 * time.Second})
+}
+
+// What trying again cannot mend is said at once, in the server's own words, and
+// never with a password.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	made, root := m.Database(t)
+	if _, err := tryOnce(t, open(t, m.URL(made)), mutex); err != nil {
+		t.Fatal(err)
+	}
+	empty, _ := m.Database(t)
+	foreign, foreignRoot := m.Database(t)
+	exec(t, foreignRoot, "CREATE TABLE simba_mutex (id int, mutex varchar(20)); CREATE TABLE simba_lease (mutex varchar(20))")
+	exec(t, root, `CREATE USER reader IDENTIFIED BY 'pass-reader', writer IDENTIFIED BY 'pass-writer', nobody IDENTIFIED BY 'pass-nobody';
+		GRANT SELECT ON *.* TO reader; GRANT SELECT, INSERT, UPDATE ON *.* TO writer`)
+	t.Cleanup(func() { exec(t, root, "DROP USER reader, writer, nobody") })
+	url := func(user, password, database string) string {
+		return "mysql://" + user + ":" + password + "@" + m.Addr + "/" + database
+	}
+	for _, c := range []struct {
+		what, url, want string
+	}{
+		{"wrong password", url("reader", "pass-wrong", made), "1045"},
+		{"no such user", url("ghost", "pass-ghost", made), "1045"},
+		{"no such database", url("app", "s3cr%25t", "nowhere"), "1049"},
+		{"no right to the database", url("nobody", "pass-nobody", made), "1044"},
+		{"only SELECT", url("reader", "pass-reader", made), "UPDATE command denied"},
+		{"no table and no CREATE", url("writer", "pass-writer", empty), "CREATE TABLE IF NOT EXISTS simba_mutex"},
+		{"no table and no CREATE, the reason", url("writer", "pass-writer", empty), "CREATE command denied"},
+		{"another's table", m.URL(foreign), "has no column"},
+	} {
+		_, err := tryOnce(t, open(t, c.url), mutex)
+		if !lease.IsPermanent(err) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "pass-") {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+	// Rights to read are enough to look.
+	reader := open(t, url("reader", "pass-reader", made))
+	if s, err := reader.Inspect(t.Context(), mutex); err != nil || s.State != lease.Held {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if names, err := reader.List(t.Context()); err != nil || len(names) != 1 {
+		t.Errorf("%v, %v", names, err)
+	}
+	if s, err := open(t, url("reader", "pass-reader", empty)).Inspect(t.Context(), mutex); err != nil || s.State != lease.Free {
+		t.Errorf("no table: %+v, %v", s, err)
+	}
+	// No rights to create are needed where the tables are there.
+	if a, err := tryOnce(t, open(t, url("writer", "pass-writer", made)), "another"); err != nil || a.State != lease.Mine {
+		t.Errorf("%+v, %v", a, err)
+	}
+	// A server that is not there may come.
+	gone := open(t, fmt.Sprintf("mysql://app:pass-app@127.0.0.1:%d/x", backendtest.FreePort(t)))
+	if _, err := tryOnce(t, gone, mutex); err == nil || lease.IsPermanent(err) || strings.Contains(err.Error(), "pass-") {
+		t.Errorf("no server: %v", err)
+	}
+	if _, err := gone.Inspect(t.Context(), mutex); err == nil {
+		t.Error("status of no server")
+	}
+}
+
+func TestSchemaIsWhatIsMade(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	made, _ := m.Database(t)
+	printed, root := m.Database(t)
+	exec(t, root, mysql.Schema())
+	b := open(t, m.URL(printed))
+	if _, err := tryOnce(t, b, mutex); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tryOnce(t, open(t, m.URL(made)), mutex); err != nil {
+		t.Fatal(err)
+	}
+	var differ int
+	if err := root.QueryRow(`SELECT COUNT(*) FROM (
+		SELECT table_name, column_name, column_type, collation_name, column_default, is_nullable, COUNT(*) AS n
+		FROM information_schema.columns WHERE table_schema IN (?, ?) GROUP BY 1, 2, 3, 4, 5, 6) AS c WHERE n <> 2`,
+		made, printed).Scan(&differ); err != nil || differ != 0 {
+		t.Errorf("%d columns differ: %v", differ, err)
+	}
+}
+
+// A name or an id that the JVM's table would cut or fold.
+func TestNamesThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, root := m.Database(t)
+	exec(t, root, "ALTER DATABASE COLLATE utf8mb4_general_ci; "+jvmTable)
+	b := open(t, m.URL(name))
+	if a, err := tryOnce(t, b, strings.Repeat("a", 66)); err != nil || a.State != lease.Mine {
+		t.Errorf("66: %+v, %v", a, err)
+	}
+	if _, err := tryOnce(t, b, strings.Repeat("a", 67)); !lease.IsPermanent(err) || !strings.Contains(err.Error(), "66") {
+		t.Errorf("67: %v", err)
+	}
+	if a, err := tryOnce(t, b, "job"); err != nil || a.State != lease.Mine {
+		t.Errorf("job: %+v, %v", a, err)
+	}
+	for range 2 {
+		if _, err := tryOnce(t, b, "Job"); !lease.IsPermanent(err) || !strings.Contains(err.Error(), `"Job" and "job"`) {
+			t.Errorf("Job: %v", err)
+		}
+	}
+	if _, err := b.Inspect(t.Context(), "JOB"); !lease.IsPermanent(err) {
+		t.Errorf("JOB: %v", err)
+	}
+	if names, err := b.List(t.Context()); err != nil || len(names) != 2 {
+		t.Errorf("%v, %v", names, err)
+	}
+	exec(t, root, "DELETE FROM simba_mutex; ALTER TABLE simba_mutex MODIFY owner_id varchar(20)")
+	if _, err := tryOnce(t, open(t, m.URL(name)), "other"); !lease.IsPermanent(err) || !strings.Contains(err.Error(), "20") {
+		t.Errorf("a short owner_id: %v", err)
+	}
+}
+
+// What others wrote is reported and left as it is.
+func TestForeignRows(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	for _, c := range []struct {
+		what, write string
+		permanent   bool
+	}{
+		{"no end", "UPDATE simba_mutex SET owner_id = 'x\x1b[2J', acquired_at = 1, ttl_at = ~0, transition_at = ~0", false},
+		{"far away", "UPDATE simba_mutex SET owner_id = 'x', transition_at = 99999999999999999", false},
+		{"NULL", "ALTER TABLE simba_mutex MODIFY owner_id varchar(128) NULL; UPDATE simba_mutex SET owner_id = NULL", true},
+		{"text for a time", "ALTER TABLE simba_mutex MODIFY transition_at varchar(20); UPDATE simba_mutex SET transition_at = 'soon'", true},
+		{"a negative time", "ALTER TABLE simba_mutex MODIFY transition_at bigint; UPDATE simba_mutex SET transition_at = -5", true},
+		{"a high fence", "UPDATE simba_lease SET fence = ~0", true},
+		{"a cut queue", "UPDATE simba_lease SET waiters = 'abc'", true},
+		{"a queue of nonsense", "UPDATE simba_lease SET waiters = 'abc\n\n\t\t\n', info = 'no JSON'", false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			name, root := m.Database(t)
+			b := open(t, m.URL(name))
+			s := b.Session(mutex, lease.Contender{ID: lease.NewID(lease.IDUUID)})
+			if _, err := s.Try(t.Context(), lease.TryRequest{Lease: time.Minute, TTL: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Release(t.Context(), lease.ReleaseRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			exec(t, root, c.write)
+			before := dump(t, root)
+			a, err := tryOnce(t, b, mutex)
+			snap, ierr := b.Inspect(t.Context(), mutex)
+			switch {
+			case c.permanent:
+				if !lease.IsPermanent(err) || !lease.IsPermanent(ierr) {
+					t.Errorf("%+v, %v\n%+v, %v", a, err, snap, ierr)
+				}
+			case err != nil || ierr != nil:
+				t.Errorf("%v, %v", err, ierr)
+			case strings.Contains(c.write, "owner_id = 'x"):
+				if a.State != lease.Held || a.Remaining != lease.Forever || snap.Detail != "no expiry" || snap.Lease != lease.Forever {
+					t.Errorf("%+v\n%+v", a, snap)
+				}
+			case a.State == lease.Mine:
+				t.Errorf("it overtook what may be a waiter: %+v", a)
+			}
+			if after := dump(t, root); after != before && !strings.Contains(c.write, "nonsense") {
+				t.Errorf("before\n%s\nafter\n%s", before, after)
+			}
+		})
+	}
+}
+
+// Nobody gets a mutex before its hold is over, JVMs included.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, root := m.Database(t)
+	b := open(t, m.URL(name))
+	s := b.Session(mutex, lease.Contender{ID: lease.NewID(lease.IDUUID)})
+	request := lease.TryRequest{Lease: 400 * time.Millisecond, TTL: 200 * time.Millisecond}
+	if _, err := s.Try(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, root, "UPDATE simba_lease SET hold_until = acquired_at + 900")
+	began := time.Now()
+	if a, err := s.Renew(t.Context(), lease.RenewRequest{Lease: request.Lease, TTL: request.TTL}); err != nil || a.Remaining <= request.Lease {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if err := s.Release(t.Context(), lease.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := tryOnce(t, b, mutex); err != nil || a.State != lease.Cooldown || a.Remaining <= 0 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if s, err := b.Inspect(t.Context(), mutex); err != nil || s.State != lease.Cooldown {
+		t.Errorf("%+v, %v", s, err)
+	}
+	j := &jvm{db: root, mutex: mutex, id: "0:17@jvm", ttl: 100, transition: 100}
+	if got, err := j.take(); got || err != nil {
+		t.Errorf("a JVM: %v, %v", got, err)
+	}
+	until(t, "the end of the hold", func() error {
+		a, err := tryOnce(t, b, mutex)
+		if err == nil && a.State != lease.Mine {
+			err = fmt.Errorf("%+v", a)
+		}
+		return err
+	})
+	if took := time.Since(began); took < 600*time.Millisecond {
+		t.Errorf("after %v", took)
+	}
+}
+
+func TestURL(t *testing.T) {
+	t.Parallel()
+	for raw, name := range map[string]string{
+		"mysql://u:pa@Host/db":                               "mysql://u@host:3306/db",
+		"MYSQL://u:pa%40s@127.0.0.1:13306/db?doorbell=on":    "mysql://u@127.0.0.1:13306/db",
+		"mysql://u@[::1]/db?tls=false":                       "mysql://u@[::1]:3306/db",
+		"mysql://u:pa@/db?socket=/run/s":                     "mysql://u@/db?socket=%2Frun%2Fs",
+		"mysql:///db?socket=/run/s&doorbell=off":             "mysql:///db?doorbell=off&socket=%2Frun%2Fs",
+		"mysql://h/db?tls=true&ca=/c.pem&server_name=a.test": "mysql://h:3306/db?ca=%2Fc.pem&server_name=a.test&tls=true",
+	} {
+		b, err := mysql.Open(raw, mysql.Options{Password: "pa"})
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		if b.Name() != name {
+			t.Errorf("%s: %s, not %s", raw, b.Name(), name)
+		}
+		again, err := mysql.Open(name, mysql.Options{})
+		if err != nil || again.Name() != name {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, raw := range []string{
+		"", "mysql:", "mysql://", "mysql://u:secret@h", "mysql://u:secret@h/", "mysql://u:sec%zzret@h/db", "mysql://u:secret@h:x/db",
+		"mysql://u:secret@h:0/db", "mysql://u:sec#ret@h/db", "mysql://u:sec/ret@h/db", "mysql://u:secret@h/db?tls=maybe",
+		"mysql://u:secret@h/db?socket=/s", "mysql://u:secret@/db", "mysql://u:secret@/db?socket=s", "mysql://u:secret@h/db?what=secret",
+		"mysql://u:secret@h/db?ca=/x", "mysql://u:secret@h/db?tls=true&cert=/x", "mysql://u:secret@h/a/b", "mysql://u:sec\x00ret@h/db",
+		"mysql://u:secret@h/db?doorbell=secret", "redis://u:secret@h/db", "mysql://u:secret@h/db?tls=true&tls=true",
+	} {
+		b, err := mysql.Open(raw, mysql.Options{})
+		if !errors.Is(err, mysql.ErrURL) {
+			t.Errorf("%q: %v, %v", raw, b, err)
+			continue
+		}
+		for _, part := range []string{"secret", "sec", "ret@"} {
+			if strings.Contains(err.Error(), part) {
+				t.Errorf("%q is told: %v", raw, err)
+			}
+		}
+	}
+}
+
+// The socket of a local server, and connections that are encrypted and checked.
+func TestSocketAndTLS(t *testing.T) {
+	t.Parallel()
+	certs := backendtest.MakeCertificates(t)
+	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{Args: []string{
+		"--ssl-ca=" + certs.CA, "--ssl-cert=" + certs.ServerCert, "--ssl-key=" + certs.ServerKey,
+	}})
+	name, root := m.Database(t)
+	exec(t, root, "CREATE USER strict IDENTIFIED BY 'pw' REQUIRE X509; GRANT SELECT, INSERT, UPDATE, CREATE ON *.* TO strict")
+	socket := "mysql://app:s3cr%25t@/" + name + "?socket=" + m.Socket
+	if a, err := tryOnce(t, open(t, socket), "by/socket"); err != nil || a.State != lease.Mine {
+		t.Errorf("socket: %+v, %v", a, err)
+	}
+	plain := m.URL(name)
+	strict := strings.Replace(plain, "app:s3cr%25t", "strict:pw", 1)
+	client := "&cert=" + certs.ClientCert + "&key=" + certs.ClientKey
+	for _, c := range []struct {
+		what, url string
+		ok        bool
+	}{
+		{"ca", plain + "?tls=true&ca=" + certs.CA, true},
+		{"client", strict + "?tls=true&ca=" + certs.CA + client, true},
+		{"skip-verify", plain + "?tls=skip-verify", true},
+		{"preferred", plain + "?tls=preferred", true},
+		{"unknown ca", plain + "?tls=true", false},
+		{"other name", plain + "?tls=true&server_name=elsewhere.test&ca=" + certs.CA, false},
+		{"no client certificate", strict + "?tls=true&ca=" + certs.CA, false},
+		{"no such file", plain + "?tls=true&ca=" + filepath.Join(t.TempDir(), "x"), false},
+	} {
+		_, err := tryOnce(t, open(t, c.url), "by/"+strings.ReplaceAll(c.what, " ", "-"))
+		if (err == nil) != c.ok || err != nil && !lease.IsPermanent(err) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+	none := backendtest.StartMySQL(t, backendtest.MySQLOptions{Args: []string{"--skip-ssl"}})
+	other, _ := none.Database(t)
+	if _, err := tryOnce(t, open(t, none.URL(other)+"?tls=true"), mutex); !lease.IsPermanent(err) {
+		t.Errorf("a server without TLS: %v", err)
+	}
+	if _, err := tryOnce(t, open(t, none.URL(other)+"?tls=preferred"), mutex); err != nil {
+		t.Errorf("a server without TLS, preferred: %v", err)
+	}
+}
+
+// A status that hangs ends with its context, and says nothing.
+func TestStatusOfAHangingServer(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, _ := m.Database(t)
+	relay := backendtest.StartRelay(t, m.Addr)
+	b := open(t, strings.Replace(m.URL(name), m.Addr, relay.Addr, 1))
+	if _, err := b.Inspect(t.Context(), mutex); err != nil {
+		t.Fatal(err)
+	}
+	relay.Set(backendtest.Blackhole)
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		began := time.Now()
+		if s, err := b.Inspect(ctx, mutex); err == nil || lease.IsPermanent(err) {
+			t.Errorf("%+v, %v", s, err)
+		}
+		cancel()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+	}
+	relay.Set(backendtest.Reset)
+	if _, err := b.Inspect(t.Context(), mutex); err == nil {
+		t.Error("a status by a connection that was reset")
+	}
+	relay.Set(backendtest.Pass)
+	if _, err := b.Inspect(t.Context(), mutex); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
