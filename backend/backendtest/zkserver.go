@@ -52,8 +52,11 @@ func (z *ZooKeeper) configure(t testing.TB, o ZooKeeperOptions, members []string
 	if o.Tick == 0 {
 		o.Tick = 100 * time.Millisecond
 	}
+	limit := func(name string, d time.Duration) string {
+		return fmt.Sprintf("%s=%d", name, max(2, d/o.Tick))
+	}
 	lines := []string{
-		"tickTime=" + millis(o.Tick), "initLimit=50", "syncLimit=20", "maxClientCnxns=0",
+		"tickTime=" + millis(o.Tick), limit("initLimit", 5*time.Second), limit("syncLimit", 2*time.Second), "maxClientCnxns=0",
 		"dataDir=" + z.data, "clientPort=" + strconv.Itoa(port), "clientPortAddress=127.0.0.1",
 		"admin.enableServer=false", "4lw.commands.whitelist=srvr,ruok",
 	}

@@ -177,6 +177,20 @@ func (j *job) times() (began, over lease.Instant) {
 	return j.began, j.over
 }
 
+// after checks that this one began when the lease of the one before had ended
+// as far as that one knew: a lease believed too long would show here, although
+// the work stops well before its end.
+func (j *job) after(before *job) {
+	j.t.Helper()
+	_, over := before.times()
+	began, _ := j.times()
+	end := before.holder.Deadlines().End
+	j.t.Logf("%s: began %v after the end of the lease, %v after the end of the work", j.name, began-end, began-over)
+	if began < end {
+		j.t.Errorf("%s began %v before the lease of %s had ended", j.name, end-began, before.name)
+	}
+}
+
 func (j *job) event(kind lease.EventKind) (lease.Event, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -86,7 +86,7 @@ func (c *client) judge(gen int, what string, err error) error {
 // answer what it can by itself.
 func (c *client) abandon(gen int, sent lease.Instant) {
 	c.mu.Lock()
-	long := c.clock.Now()-sent >= c.proof.granted/8
+	long := c.clock.Now()-sent >= min(c.proof.granted/8, maxPatience)
 	c.mu.Unlock()
 	if long {
 		c.hangUp(gen)
@@ -116,7 +116,7 @@ func (c *client) record(gen int, sent lease.Instant, e effect, err error) {
 func (c *client) heartbeats() {
 	for {
 		c.mu.Lock()
-		every := c.proof.granted / 8
+		every, patience := c.proof.granted/8, c.patience()
 		wait := c.lastSent + every - c.clock.Now()
 		up, changed := c.up, c.changed
 		c.mu.Unlock()
@@ -129,7 +129,7 @@ func (c *client) heartbeats() {
 			continue
 		}
 		if wait <= 0 {
-			ctx, cancel := context.WithTimeout(c.ctx, max(every*4/3, minPatience))
+			ctx, cancel := context.WithTimeout(c.ctx, patience)
 			_, err := call(ctx, c, reads, "heartbeat", exists("/"))
 			cancel()
 			if err == nil {

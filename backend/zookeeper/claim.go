@@ -30,7 +30,7 @@ func decodeClaim(data []byte) (c claimData) {
 }
 
 // claim takes the mutex for the one in the first place. again: our node is gone.
-func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest) (a lease.Answer, again bool, err error) {
+func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest, e emptied) (a lease.Answer, again bool, err error) {
 	if s.claimed {
 		if gone, err := s.check(ctx, cl); err != nil || gone {
 			return a, gone, err
@@ -41,7 +41,7 @@ func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest) (a
 		a, err = s.ours(cl)
 		return a, false, err
 	}
-	a, fence, again, err := s.obey(ctx, cl, r)
+	a, fence, again, err := s.obey(ctx, cl, r, e)
 	if err != nil || again || a.State == lease.Held {
 		return a, again, err
 	}
@@ -49,10 +49,10 @@ func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest) (a
 	if err != nil || again {
 		return a, again, err
 	}
+	// The claim is watched when the doorbell has rung and the lease is renewed,
+	// not now: it would cost each hand-over a round trip, and short work for nothing.
 	s.setStale()
-	if err := s.refresh(ctx, cl); err != nil {
-		return a, false, err
-	}
+	s.ring()
 	a, err = s.ours(cl)
 	return a, false, err
 }
@@ -90,7 +90,7 @@ func (s *session) writeClaim(ctx context.Context, cl *client, fence uint64, r *l
 	default:
 		return false, err
 	}
-	s.claimed, s.fence = true, fence
+	s.claimed, s.bare, s.fence = true, false, fence
 	return false, nil
 }
 
@@ -115,7 +115,7 @@ func (s *session) setStale() {
 }
 
 // refresh reads our claim if it may have changed, and watches it. One that
-// somebody deleted is written anew by the next claim.
+// somebody deleted is written anew by the next renewal.
 func (s *session) refresh(ctx context.Context, cl *client) error {
 	s.mu.Lock()
 	stale := s.stale
@@ -128,7 +128,7 @@ func (s *session) refresh(ctx context.Context, cl *client) error {
 	n, err := call(ctx, cl, reads, "watch "+path, getW(path))
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		s.claimed = false
+		s.bare = true
 		return nil
 	case err != nil:
 		s.setStale()

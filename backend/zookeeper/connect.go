@@ -28,12 +28,13 @@ func (r *rotation) Next() (string, bool) {
 	return r.set.hosts[r.next], r.ctx.Err() != nil
 }
 
-// patience is how long a server may take to answer.
+// patience is how long a server may take to answer: a sixth of the lease leaves
+// time for others.
 func (c *client) patience() time.Duration {
 	if c.gen == 0 {
-		return max(c.asked/6, firstPatience)
+		return min(max(c.asked/6, firstPatience), maxPatience)
 	}
-	return max(c.proof.granted/6, minPatience)
+	return min(max(c.proof.granted/6, minPatience), maxPatience)
 }
 
 // dial is called by the library for one attempt after the other.

@@ -57,6 +57,12 @@
 // their sessions over two hops. With minSessionTimeout below two ticks, L has to
 // be at least two ticks.
 //
+// # Rights
+//
+// With a user in the URL, nodes belong to that user alone; acl=read lets everybody
+// read them, and acl=open do with them what they like. JVM contenders have to be the
+// same user, or need acl=open: they read the data of the node in front of theirs.
+//
 // # Sizing
 //
 // A contender that is killed with -9 or frozen keeps its place until its session

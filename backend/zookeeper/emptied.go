@@ -45,12 +45,8 @@ func (e *emptied) until() time.Duration {
 
 // obey is for the one in the first place: it answers Held if an owner whose
 // record was lost may still be at work, or else with the fence.
-func (s *session) obey(ctx context.Context, cl *client, r *lease.TryRequest) (a lease.Answer, fence uint64, again bool, err error) {
+func (s *session) obey(ctx context.Context, cl *client, r *lease.TryRequest, e emptied) (a lease.Answer, fence uint64, again bool, err error) {
 	path := s.b.emptiedPath(s.mutex)
-	e, err := readEmptied(ctx, cl, path)
-	if err != nil {
-		return a, 0, false, err
-	}
 	fence = uint64(s.own.czxid) + e.Offset
 	seen := r.Seen
 	lost := seen.Owner != "" && seen.Owner != s.c.ID && seen.Owner != e.Owner &&

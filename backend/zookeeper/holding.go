@@ -47,17 +47,30 @@ func (s *session) renew(ctx context.Context, cl *client, r lease.RenewRequest) (
 	if err := s.refresh(ctx, cl); err != nil {
 		return false, err
 	}
-	if !s.claimed { // somebody deleted the claim
-		_, gone, err := s.claim(ctx, cl, &lease.TryRequest{Lease: r.Lease, TTL: r.TTL})
-		return gone, err
+	if s.bare {
+		again, err := s.writeClaim(ctx, cl, s.fence, &lease.TryRequest{Lease: r.Lease, TTL: r.TTL})
+		s.setStale()
+		s.ring()
+		return again && s.own == nil, err
 	}
 	cl.mu.Lock()
 	proven := cl.proof.proven != 0
 	due := cl.proof.due(cl.clock.Now())
 	cl.mu.Unlock()
 	if !proven || due && (!s.revoked || r.Dying) {
-		return s.check(ctx, cl)
+		gone, err = s.check(ctx, cl)
+	} else {
+		gone, err = s.look(ctx, cl)
 	}
+	if err != nil || gone {
+		return gone, err
+	}
+	// A revocation before this call was told before its answer.
+	return false, s.refresh(ctx, cl)
+}
+
+// look is a check by the server that we are connected to.
+func (s *session) look(ctx context.Context, cl *client) (gone bool, err error) {
 	path := s.path(s.own.latch)
 	_, err = call(ctx, cl, reads, "look at "+path, exists(path))
 	if errors.Is(err, zk.ErrNoNode) {

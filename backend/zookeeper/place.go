@@ -36,7 +36,19 @@ func (s *session) join(ctx context.Context, cl *client) (again bool, err error) 
 		return false, err
 	}
 	path := s.path(l)
-	stat, err := call(ctx, cl, reads, "watch "+path, existsW(path))
+	var stat, root *zk.Stat
+	var seen lease.Instant
+	err = both(
+		func() (err error) {
+			stat, err = call(ctx, cl, reads, "watch "+path, existsW(path))
+			seen = cl.clock.Now()
+			return err
+		},
+		func() (err error) {
+			root, err = call(ctx, cl, reads, "look at "+queues, exists(s.b.set.chroot+queues))
+			return err
+		},
+	)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		s.forget()
@@ -47,11 +59,6 @@ func (s *session) join(ctx context.Context, cl *client) (again bool, err error) 
 		return false, fmt.Errorf("zookeeper: %s belongs to another session", path)
 	case stat.Czxid >= 1<<53:
 		return false, lease.Permanent(errors.New("zookeeper: the transaction number has reached 2^53, too large for a fencing token"))
-	}
-	seen := cl.clock.Now()
-	root, err := call(ctx, cl, reads, "look at "+queues, exists(s.b.set.chroot+queues))
-	if err != nil {
-		return errors.Is(err, zk.ErrNoNode), err
 	}
 	s.own = &latchNode{
 		latch: l, czxid: stat.Czxid, birth: birth(root),
@@ -76,7 +83,7 @@ func (c *client) sessionID() int64 {
 
 // forget is for a place that is gone: somebody deleted it.
 func (s *session) forget() {
-	s.own, s.claiming, s.claimed, s.revoked = nil, false, false, false
+	s.own, s.claiming, s.claimed, s.bare, s.revoked = nil, false, false, false, false
 	s.mu.Lock()
 	s.pred = ""
 	s.mu.Unlock()

@@ -40,7 +40,8 @@ type session struct {
 	unsure   bool       // such a request went unanswered
 	gen      int        // of the connection by which own and its watches were last looked at
 	claiming bool       // a claim may be there
-	claimed  bool       // a claim is there: the mutex is ours
+	claimed  bool       // the mutex is ours
+	bare     bool       // and somebody deleted the claim
 	fence    uint64
 	revoked  bool
 	ahead    map[string]standing // what is known of owners, by node
@@ -136,7 +137,7 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 	}
 	if r.TTL < r.Lease/2 {
 		return lease.Answer{}, lease.Permanent(fmt.Errorf(
-			"zookeeper: the ttl %v must be at least half of the lease %v (ttl + transition): its start is only known that exactly",
+			"zookeeper: the ttl %v must be at least half of the lease %v, whose start is not known more exactly: choose a transition no longer than the ttl",
 			r.TTL, r.Lease))
 	}
 	if err := s.enter(ctx); err != nil {
@@ -183,7 +184,12 @@ func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) 
 	if again, err := s.join(ctx, cl); err != nil || again {
 		return a, again, err
 	}
-	q, err := s.list(ctx, cl)
+	var q queue
+	var e emptied
+	err = both(
+		func() (err error) { q, err = s.list(ctx, cl); return err },
+		func() (err error) { e, err = readEmptied(ctx, cl, s.b.emptiedPath(s.mutex)); return err },
+	)
 	if err != nil {
 		return a, false, err
 	}
@@ -192,7 +198,7 @@ func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) 
 		s.forget()
 		return a, true, nil
 	case i == 0:
-		a, again, err = s.claim(ctx, cl, r)
+		a, again, err = s.claim(ctx, cl, r, e)
 		if err == nil && !again && a.State != lease.Mine && !r.Queue {
 			err = s.giveUp(ctx, cl)
 		}
@@ -208,6 +214,19 @@ func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) 
 		}
 		return s.waitingFor(ctx, cl, q[0], i)
 	}
+}
+
+// both makes two requests at once: it is the round trips that a hand-over costs.
+func both(f, g func() error) error {
+	var wg sync.WaitGroup
+	var err error
+	wg.Go(func() { err = g() })
+	first := f()
+	wg.Wait()
+	if first != nil {
+		return first
+	}
+	return err
 }
 
 // list reads the queue. That of a mutex of which nothing is there is empty.

@@ -3,9 +3,13 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
 	"path"
+	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,6 +18,16 @@ import (
 	"github.com/simba-lock/simba/backend/backendtest"
 	"github.com/simba-lock/simba/lease"
 )
+
+// TestMain lets more tests run side by side than there are processors: what they
+// do is wait.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = f.Value.Set("5")
+	}
+	os.Exit(m.Run())
+}
 
 // mortal has its sessions end as a kill -9 ends them: nobody tells the server.
 type mortal struct{ *Backend }
@@ -101,7 +115,7 @@ func dump(c *zk.Conn, root string) (string, error) {
 	return s, err
 }
 
-var suiteTerms = lease.Terms{TTL: time.Second, Transition: time.Second}
+var suiteTerms = lease.Terms{TTL: 1500 * time.Millisecond, Transition: 1500 * time.Millisecond}
 
 // harness runs the suite against one server, which all clients use.
 func harness(addr string) backendtest.Harness {

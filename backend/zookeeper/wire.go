@@ -13,6 +13,8 @@ const (
 	// minPatience is the shortest time that a server has to answer: a pause of
 	// its garbage collector is no reason to leave it.
 	minPatience = 50 * time.Millisecond
+	// maxPatience is the longest: a lease of hours is no reason to wait for one.
+	maxPatience = 5 * time.Second
 	// firstPatience is what it has as long as no session hangs on it.
 	firstPatience = time.Second
 )
