@@ -21,8 +21,6 @@ const (
 	unknownVariable = 1193
 	noSuchTable     = 1146
 	interrupted     = 1317
-	deadlock        = 1213
-	lockDeadlock    = 3058 // of GET_LOCK
 )
 
 // refused cannot be mended by trying again: credentials, rights, names, types.
@@ -72,6 +70,16 @@ var deposed = map[uint16]bool{
 	3169:  true, // session killed
 	4031:  true, // idle for too long
 	11000: true,
+}
+
+// passing: what was waited for has changed.
+var passing = map[uint16]bool{
+	interrupted: true,
+	1205:        true, // waited for a lock too long
+	1213:        true, // deadlock
+	1969:        true, // max_statement_time (MariaDB)
+	3024:        true, // max_execution_time
+	3058:        true, // deadlock of GET_LOCK
 }
 
 var (

@@ -280,6 +280,28 @@ func TestBlackhole(t *testing.T) {
 	a.rising()
 }
 
+// Connections that are dead without a sign, while new ones work: what the
+// doorbell asks over the dead one holds up no renewal.
+func TestDeadConnection(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, _ := m.Database(t)
+	freeze, addr := freezer(t, m.Addr)
+	b := open(t, strings.Replace(m.URL(name), m.Addr, addr, 1))
+	a := newArena(t, 1200*time.Millisecond, 1800*time.Millisecond)
+	end := a.holding(b)
+	for i := range 4 {
+		freeze()
+		time.Sleep(a.terms.TTL + time.Duration(i)*100*time.Millisecond)
+	}
+	if err := end(); err != nil {
+		t.Errorf("owner: %v", err)
+	}
+	if n := a.saw(lease.EventStopping); n != 0 {
+		t.Error("it was told to stop")
+	}
+}
+
 // The server becomes read-only, as one does that another took over from: the
 // connections to it are given up, and the new one is found at the old address.
 func TestReadOnly(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	osexec "os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/simba-lock/simba/backend/backendtest"
@@ -73,8 +74,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// withoutLocks relays to a server as one that has no GET_LOCK.
-func withoutLocks(t *testing.T, addr string) string {
+// between relays to a server. What clients send on the n-th connection passes
+// through change.
+func between(t *testing.T, addr string, change func(n int64, sent []byte) []byte) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -82,7 +84,7 @@ func withoutLocks(t *testing.T, addr string) string {
 	}
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
-		for {
+		for n := int64(1); ; n++ {
 			client, err := ln.Accept()
 			if err != nil {
 				return
@@ -92,13 +94,32 @@ func withoutLocks(t *testing.T, addr string) string {
 				_ = client.Close()
 				continue
 			}
-			go pump(client, server, func(b []byte) []byte {
-				return bytes.ReplaceAll(b, []byte("GET_LOCK"), []byte("NO_LOCKS"))
-			})
+			go pump(client, server, func(sent []byte) []byte { return change(n, sent) })
 			go pump(server, client, func(b []byte) []byte { return b })
 		}
 	}()
 	return ln.Addr().String()
+}
+
+// withoutLocks relays to a server as one that has no GET_LOCK.
+func withoutLocks(t *testing.T, addr string) string {
+	return between(t, addr, func(_ int64, sent []byte) []byte {
+		return bytes.ReplaceAll(sent, []byte("GET_LOCK"), []byte("NO_LOCKS"))
+	})
+}
+
+// freezer relays to a server; freeze makes the connections there are swallow
+// all that is sent from now on.
+func freezer(t *testing.T, addr string) (freeze func(), relay string) {
+	var last, frozen atomic.Int64
+	relay = between(t, addr, func(n int64, sent []byte) []byte {
+		last.Store(max(last.Load(), n))
+		if n <= frozen.Load() {
+			return nil
+		}
+		return sent
+	})
+	return func() { frozen.Store(last.Load()) }, relay
 }
 
 func pump(from io.ReadCloser, to io.WriteCloser, change func([]byte) []byte) {

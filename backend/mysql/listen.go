@@ -27,6 +27,9 @@ const (
 	ownerLook    = 2 * time.Second
 	ownerLooks   = 8 // in a lease
 	minOwnerLook = 100 * time.Millisecond
+	// What the doorbell asks is answered soon, or its connection is dead.
+	askWithin   = 2 * time.Second
+	claimWithin = 5 * time.Second
 	// A ring is followed by a Try, for which the connection is left alone.
 	lookWithin = time.Second
 )
@@ -44,12 +47,14 @@ func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {
 	var l *line
 	err := s.use(ctx, func(use *line) error {
 		l = use
+		ctx, done := s.asking(ctx, claimWithin)
+		defer done()
 		if _, err := s.b.tables(ctx, l); err != nil {
 			return err
 		}
 		switch {
 		case !s.b.deaf.Load():
-			return s.claim(ctx, l, 1)
+			return s.hard(s.claim(ctx, l, 1))
 		case !s.owner:
 			return lease.ErrNoPush
 		}
@@ -72,6 +77,17 @@ func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {
 			return sorted(ctx, err)
 		}
 	}
+}
+
+// hard: a server that refuses a lock in so many words has no doorbells, and
+// would refuse the next one too.
+func (s *session) hard(err error) error {
+	switch n := number(err); {
+	case n == 0, deposed[n], crowdedNumbers[n], passing[n]:
+		return err
+	}
+	s.b.deaf.Store(true)
+	return lease.ErrNoPush
 }
 
 // claim takes the contender's own lock. An earlier connection of ours that the
@@ -133,11 +149,14 @@ type bell struct {
 	alarmed bool // the owner was told
 }
 
-// query uses the connection for f.
-func (b *bell) query(ctx context.Context, f func() error) error {
+// query uses the connection for f. A connection that does not answer is given
+// up, so that a call finds a new one.
+func (b *bell) query(ctx context.Context, f func(context.Context) error) error {
 	var err error
 	if lost := b.s.on(ctx, b.l, func() {
-		if err = f(); broken(err) {
+		asked, done := b.s.asking(ctx, askWithin)
+		defer done()
+		if err = f(asked); broken(err) {
 			b.s.drop()
 		}
 	}); lost != nil {
@@ -175,7 +194,7 @@ func (b *bell) pause(ctx context.Context, d time.Duration, until <-chan struct{}
 			if !b.l.short {
 				continue
 			}
-			if err := b.query(ctx, func() error { return b.l.conn.PingContext(ctx) }); err != nil {
+			if err := b.query(ctx, b.l.conn.PingContext); err != nil {
 				return err
 			}
 		}
@@ -186,7 +205,7 @@ func (b *bell) pause(ctx context.Context, d time.Duration, until <-chan struct{}
 func (b *bell) once(ctx context.Context) error {
 	var v *view
 	var owner bool
-	err := b.query(ctx, func() (err error) {
+	err := b.query(ctx, func(ctx context.Context) (err error) {
 		owner = b.s.owner
 		if short := !owner; short != b.l.short {
 			idle := ownerIdle
@@ -278,7 +297,7 @@ func (b *bell) arm(ctx context.Context, v *view) (woken bool, err error) {
 	b.s.armed = nil
 	b.s.drop() // one that passed
 	switch n := number(err); {
-	case n == lockDeadlock, n == deadlock, n == interrupted:
+	case passing[n]:
 		got = nil // the order has changed, or we own it now: look
 	case err != nil:
 		b.l.close()

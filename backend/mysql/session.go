@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 	"unicode/utf16"
 
@@ -27,7 +28,8 @@ type session struct {
 	end   context.CancelFunc
 	tried chan struct{} // a call has ended
 
-	slot  chan struct{} // held by whoever uses what stands below
+	slot  chan struct{}                      // held by whoever uses what stands below
+	stop  atomic.Pointer[context.CancelFunc] // ends what the doorbell asks, if that holds the slot
 	line  *line
 	armed *line // the same one while it waits in GET_LOCK
 	owner bool
@@ -87,7 +89,7 @@ func encoded(i lease.Info) string {
 
 // use lends the session's connection, or a passing one while that waits.
 func (s *session) use(ctx context.Context, f func(*line) error) error {
-	err := s.enter(ctx)
+	err := s.interrupt(ctx)
 	if err != nil {
 		return sorted(ctx, err)
 	}
@@ -138,6 +140,46 @@ func (s *session) enter(ctx context.Context) error {
 }
 
 func (s *session) leave() { <-s.slot }
+
+// patience is what a call leaves to a question of the doorbell's that gets no
+// answer. A renewal must not wait for a connection that is dead unnoticed.
+const patience = 250 * time.Millisecond
+
+// interrupt enters, and ends what the doorbell is asking if that takes long.
+func (s *session) interrupt(ctx context.Context) error {
+	wait := patience
+	if end, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(end)/4)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		select {
+		case s.slot <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+			if stop := s.stop.Load(); stop != nil {
+				(*stop)()
+			}
+		}
+	}
+}
+
+// asking lets calls end what the doorbell asks under the context returned. The
+// slot is held until done.
+func (s *session) asking(ctx context.Context, limit time.Duration) (asked context.Context, done func()) {
+	asked, cancel := context.WithTimeout(ctx, limit)
+	s.stop.Store(&cancel)
+	return asked, func() {
+		s.stop.Store(nil)
+		cancel()
+	}
+}
 
 // drop closes the connection; the slot is held.
 func (s *session) drop() {
@@ -295,7 +337,11 @@ const pollPromise = time.Second + lease.PromiseLife + 200*time.Millisecond
 // crowded is the answer of a server that has no connection to spare. It is
 // there, so this is contact with it; who owns the mutex it does not say. A
 // waiter whose doorbell stands goes by what it was told last.
-func (s *session) crowded() lease.Answer {
+func (s *session) crowded(ctx context.Context) (lease.Answer, error) {
+	if err := s.enter(ctx); err != nil {
+		return lease.Answer{}, sorted(ctx, err)
+	}
+	defer s.leave()
 	a := lease.Answer{
 		State:     lease.Promised,
 		Remaining: 500*time.Millisecond + rand.N(400*time.Millisecond),
@@ -306,5 +352,5 @@ func (s *session) crowded() lease.Answer {
 		a.LookBy = time.Second
 		a.Remaining = max(a.Remaining-time.Since(s.at), time.Millisecond)
 	}
-	return a
+	return a, nil
 }

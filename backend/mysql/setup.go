@@ -135,7 +135,7 @@ func (b *Backend) probe(ctx context.Context, l *line) error {
 	var got *int
 	name := "simba:probe:" + token()
 	err := l.one(ctx, "SELECT IF(GET_LOCK(?, 0), RELEASE_LOCK(?), 0)", []any{name, name}, &got)
-	if n := number(err); n != 0 && !deposed[n] && n != interrupted {
+	if n := number(err); n != 0 && !deposed[n] && !passing[n] {
 		b.deaf.Store(true)
 		return nil
 	}

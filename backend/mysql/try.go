@@ -33,7 +33,7 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (a lease.Answer, 
 		return err
 	})
 	if isCrowded(err) && r.Queue {
-		return s.crowded(), nil
+		return s.crowded(ctx)
 	}
 	return a, err
 }
@@ -189,10 +189,15 @@ func (s *session) take(ctx context.Context, l *line, r lease.TryRequest, values 
 	}, true, nil
 }
 
+// ownWithin keeps a new owner from waiting for what only helps the next one.
+const ownWithin = 500 * time.Millisecond
+
 // own is what there is to do for a new owner: it takes the lock by which the
 // next one is woken. Nothing depends on it but how soon that one comes.
 func (s *session) own(ctx context.Context, l *line) {
 	s.owner = true
+	ctx, cancel := context.WithTimeout(ctx, ownWithin)
+	defer cancel()
 	switch {
 	case s.b.deaf.Load():
 	case s.armed != nil:

@@ -161,8 +161,8 @@ func (v *view) until(end uint64) time.Duration {
 	if end-v.now > uint64(farAway/time.Millisecond) {
 		return lease.Forever
 	}
-	// It can be taken when the clock shows more than its end.
-	return time.Duration(end-v.now+1) * time.Millisecond
+	// It can be taken when the clock shows the next millisecond.
+	return time.Duration((end+1)*1000-v.nowUS) * time.Microsecond
 }
 
 func millis(ms uint64) time.Duration {
