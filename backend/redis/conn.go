@@ -34,6 +34,8 @@ type conn struct {
 	net  net.Conn
 	lib  *goredis.Client
 	used atomic.Bool // by the library
+	// asking: the slots it is used for are being moved there.
+	asking atomic.Bool
 }
 
 var silence = sync.OnceFunc(func() { goredis.SetLogger(quiet{}) })
@@ -81,6 +83,7 @@ func dial(ctx context.Context, network, addr string, secure *tls.Config, who log
 		PoolSize: 2, PipelinePoolSize: -1, ConnMaxIdleTime: -1,
 		ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10,
 	})
+	c.lib.AddHook(asker{&c.asking})
 	return c, nil
 }
 

@@ -24,7 +24,7 @@ func (b *Backend) List(ctx context.Context) ([]string, error) {
 	for _, addr := range addrs {
 		for cursor, more := uint64(0), true; more; more = cursor != 0 {
 			var keys []string
-			err := b.once(ctx, addr, func(lib *goredis.Client) (err error) {
+			err := b.once(ctx, addr, false, func(lib *goredis.Client) (err error) {
 				keys, cursor, err = lib.Scan(ctx, cursor, "simba:{*", scanStep).Result()
 				return err
 			})

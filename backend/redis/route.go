@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -94,14 +95,7 @@ func (b *Backend) on(ctx context.Context, mutex string, calls func(*goredis.Clie
 func (b *Backend) at(ctx context.Context, mutex, addr string, calls func(*goredis.Client) error) error {
 	asking := false
 	for hop := 0; ; hop++ {
-		err := b.once(ctx, addr, func(lib *goredis.Client) error {
-			if asking {
-				if err := lib.Do(ctx, "ASKING").Err(); err != nil {
-					return err
-				}
-			}
-			return calls(lib)
-		})
+		err := b.once(ctx, addr, asking, calls)
 		to, ask := sentOn(err, addr)
 		if to == "" || hop == maxHops {
 			return err
@@ -113,7 +107,7 @@ func (b *Backend) at(ctx context.Context, mutex, addr string, calls func(*goredi
 }
 
 // once uses an idle connection or a new one.
-func (b *Backend) once(ctx context.Context, addr string, calls func(*goredis.Client) error) error {
+func (b *Backend) once(ctx context.Context, addr string, asking bool, calls func(*goredis.Client) error) error {
 	for {
 		c := b.shelf.take(addr)
 		kept := c != nil
@@ -124,6 +118,7 @@ func (b *Backend) once(ctx context.Context, addr string, calls func(*goredis.Cli
 				return err
 			}
 		}
+		c.asking.Store(asking)
 		err, usable := c.use(ctx, calls)
 		if usable {
 			b.shelf.put(addr, c)
@@ -138,6 +133,36 @@ func (b *Backend) once(ctx context.Context, addr string, calls func(*goredis.Cli
 		}
 		b.routes.failed(addr)
 		return err
+	}
+}
+
+// asker says ASKING before every command of a connection that was named by ASK:
+// it is good for one.
+type asker struct{ on *atomic.Bool }
+
+func (asker) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (a asker) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if a.on.Load() {
+			if err := next(ctx, goredis.NewStatusCmd(ctx, "ASKING")); err != nil {
+				return err
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (a asker) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		if !a.on.Load() {
+			return next(ctx, cmds)
+		}
+		var both []goredis.Cmder
+		for _, cmd := range cmds {
+			both = append(both, goredis.NewStatusCmd(ctx, "ASKING"), cmd)
+		}
+		return next(ctx, both)
 	}
 }
 

@@ -35,7 +35,7 @@ func onEach(t testing.TB, b *Backend, f func(lib *goredis.Client)) {
 		t.Fatal(err)
 	}
 	for _, addr := range addrs {
-		err := b.once(t.Context(), addr, func(lib *goredis.Client) error {
+		err := b.once(t.Context(), addr, false, func(lib *goredis.Client) error {
 			f(lib)
 			return nil
 		})
