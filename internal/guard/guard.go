@@ -102,8 +102,8 @@ type Order struct {
 
 	Deadlines Deadlines
 
-	// StartBy is compared with [Now] by the guard just before it forks; at or after it nothing is started
-	// and Start returns [ErrLate]. Zero means no limit.
+	// StartBy is compared with [Now] by the guard just before it forks; at or after it, or Deadlines.Stop,
+	// nothing is started and Start returns [ErrLate]. Zero means no limit.
 	StartBy time.Duration
 
 	// Hold are descriptors (of kernel locks) that stay open while anything of the job lives, whichever of

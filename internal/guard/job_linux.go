@@ -14,6 +14,7 @@ type job struct {
 	holds []int // descriptors with kernel locks
 
 	pid      int // of the first process; zero before the start
+	pidfd    int // tells of its end sooner than SIGCHLD, which goes through the runtime; -1 if there is none
 	gone     bool
 	status   syscall.WaitStatus
 	stopped  bool // stopping had begun when the first process ended
@@ -51,13 +52,14 @@ func (j *job) start(m message, o Order, stdin, stdout int) error {
 		}
 	}
 	setName(holdingName)
-	if by := time.Duration(m.n[2]); by != 0 && Now() >= by {
+	if now := Now(); passed(time.Duration(m.n[2]), now) || passed(j.deadlines.Stop, now) {
 		return ErrLate
 	}
+	j.pidfd = -1
 	pid, err := syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{
 		Env:   o.Env,
 		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, PidFD: &j.pidfd},
 	})
 	if err != nil {
 		return err
@@ -65,6 +67,9 @@ func (j *job) start(m message, o Order, stdin, stdout int) error {
 	j.pid = pid
 	return nil
 }
+
+// passed tells whether an instant that may be missing is over.
+func passed(at, now time.Duration) bool { return at != 0 && now >= at }
 
 func (j *job) extend(d Deadlines) {
 	if !j.stopping && !j.killing && !j.missed && !j.disarmed {

@@ -152,7 +152,7 @@ func (k *keeper) obey(m message) {
 
 func (k *keeper) start(o order) {
 	pid, err := 0, error(ErrLate)
-	if o.StartBy == 0 || Now() < o.StartBy {
+	if now := Now(); (o.StartBy == 0 || now < o.StartBy) && (k.deadlines.Stop == 0 || now < k.deadlines.Stop) {
 		pid, err = syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{
 			Env: o.Env, Files: []uintptr{3, 4, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
 		})

@@ -96,8 +96,10 @@ func Launch(cfg Config) (*Guard, error) {
 	if g.wake, err = newWaker(); err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	g.takeSignals()
+	// Deep enough for every signal once; the runtime drops what does not fit.
+	g.signals, g.signalsTaken = make(chan os.Signal, 32), make(chan struct{})
 	g.running.Go(g.supervise)
+	g.takeSignals() // while the guard process is forked
 	return g, nil
 }
 

@@ -47,6 +47,7 @@ func (g *Guard) order(o Order, file *os.File, answer chan startAnswer) {
 	g.disarmed, g.stopped, g.killed = false, false, false
 	g.deadlines = o.Deadlines
 	g.toSend, g.startBy = &m, o.StartBy
+	g.takeTerminal() // before the job can be, for it may read from the terminal at once
 	g.sendOrder()
 }
 
@@ -59,7 +60,6 @@ func (g *Guard) sendOrder() {
 	m := *g.toSend
 	g.toSend = nil
 	g.schedule(Now())
-	g.takeTerminal() // before the job can be, for it may read from the terminal at once
 	if !g.tell(m) {
 		g.notStarted(errors.New("the guard does not take the order"))
 	}

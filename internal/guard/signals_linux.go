@@ -33,9 +33,6 @@ var takePipe = sync.OnceFunc(func() {
 // takeSignals starts passing signals to the supervisor: from now on those that would end this process, and
 // the others soon. signalsTaken is closed when all are.
 func (g *Guard) takeSignals() {
-	// Deep enough for every signal once; the runtime drops what does not fit.
-	g.signals = make(chan os.Signal, 32)
-	g.signalsTaken = make(chan struct{})
 	for sig := range terminating {
 		if !ignored(sig) { // nohup: stays ignored, here and in the job
 			signal.Notify(g.signals, sig)

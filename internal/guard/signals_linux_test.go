@@ -88,7 +88,8 @@ func TestGuardHeedsNoSignal(t *testing.T) {
 	guard := w.guard()
 	for sig := syscall.Signal(1); sig <= 64; sig++ {
 		switch sig {
-		case unix.SIGKILL, unix.SIGSTOP, unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGSTKFLT:
+		case unix.SIGKILL, unix.SIGSTOP:
+		case unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT: // faults
 		case 32, 33, 34: // the C library's own; Go leaves them alone
 		default:
 			unix.Kill(guard, sig)

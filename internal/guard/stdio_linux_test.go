@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -89,7 +88,7 @@ func TestPipeline(t *testing.T) {
 	})
 	t.Run("everything arrives", func(t *testing.T) {
 		w := launch(t, nil, "sh", "-c", "head -c 8000000 /dev/zero; head -c 100000 /dev/zero >&2; exit 7")
-		if ws := w.wait(); ws.ExitStatus() != 7 || w.out.Len() != 8000000 || bytes.Count(w.err.Bytes(), []byte{0}) != 100000 {
+		if ws := w.wait(); ws.ExitStatus() != 7 || w.out.Len() != 8000000 || strings.Count(w.err.String(), "\x00") != 100000 {
 			t.Errorf("%v, %d and %d bytes", ws, w.out.Len(), w.err.Len())
 		}
 	})

@@ -95,7 +95,7 @@ func (g *Guard) loop() {
 		if g.line != nil {
 			fd = g.line.fd
 		}
-		g.wake.poll(fd, g.sleep(Now()))
+		g.wake.poll(g.sleep(Now()), fd)
 	}
 	g.retire()
 }

@@ -21,10 +21,13 @@ func (w waker) wake() {
 	unix.Write(w.fd, one[:]) // fails only when the counter is full: awake anyhow
 }
 
-// poll sleeps until the waker or fd (if it is not negative) has something, or for the time given; a
-// negative time is for ever.
-func (w waker) poll(fd int, timeout time.Duration) {
-	fds := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
+// poll sleeps until the waker or one of the others (that are not negative) has something, or for the time
+// given; a negative time is for ever.
+func (w waker) poll(timeout time.Duration, others ...int) {
+	fds := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}
+	for _, fd := range others {
+		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
 	var ts *unix.Timespec
 	if timeout >= 0 {
 		t := unix.NsecToTimespec(int64(timeout))

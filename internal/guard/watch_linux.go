@@ -131,7 +131,7 @@ func (g *Guard) watch(now time.Duration) {
 		return
 	}
 	if g.toSend != nil {
-		if g.startBy != 0 && now >= g.startBy {
+		if passed(g.startBy, now) || passed(g.deadlines.Stop, now) {
 			g.notStarted(ErrLate)
 		}
 		return
@@ -321,11 +321,11 @@ func (g *Guard) reapStrays() { g.strayAt = 1 }
 // sleep is how long nothing will be due; negative for ever.
 func (g *Guard) sleep(now time.Duration) time.Duration {
 	var next time.Duration
-	limit := time.Duration(0)
+	due := []time.Duration{g.askAt, g.answerBy, g.strayAt}
 	if g.toSend != nil {
-		limit = g.startBy
+		due = append(due, g.startBy, g.deadlines.Stop)
 	}
-	for _, at := range []time.Duration{g.askAt, g.answerBy, g.strayAt, limit} {
+	for _, at := range due {
 		if at != 0 && (next == 0 || at < next) {
 			next = at
 		}

@@ -73,13 +73,13 @@ type wrap struct {
 	mark   string
 	tag    string
 	log    string
-	out    bytes.Buffer
-	err    bytes.Buffer
+	out    safeBuffer
+	err    safeBuffer
 	screen safeBuffer
 	ended  chan error
 }
 
-// safeBuffer is what a terminal showed, for two goroutines.
+// safeBuffer is output that is read while it grows.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -90,6 +90,8 @@ func (s *safeBuffer) Write(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	return s.b.Write(p)
 }
+
+func (s *safeBuffer) Len() int { return len(s.String()) }
 
 func (s *safeBuffer) String() string {
 	s.mu.Lock()
