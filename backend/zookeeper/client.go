@@ -225,7 +225,7 @@ func (c *client) expire() {
 // that belongs to it.
 func (c *client) close(politely bool) {
 	c.mu.Lock()
-	first, up, w := !c.closed, c.up, c.wire
+	first, up := !c.closed, c.up
 	c.closed, c.up = true, false
 	c.change()
 	c.mu.Unlock()
@@ -235,7 +235,7 @@ func (c *client) close(politely bool) {
 		}
 		c.cancel()
 		c.mu.Lock()
-		w = c.wire
+		w := c.wire
 		c.mu.Unlock()
 		if w != nil {
 			_ = w.Close()

@@ -62,7 +62,7 @@ func TestEnsembleFaults(t *testing.T) {
 		addrs = append(addrs, r.Addr)
 	}
 	b := &spy{Backend: open(t, "zk://"+strings.Join(addrs, ","))}
-	a := &arena{t: t, mutex: "m", terms: terms(t, 6*time.Second, 5*time.Second)}
+	a := &arena{t: t, mutex: "m", terms: terms(t, 12*time.Second, 10*time.Second)} // an election can take six
 	owner := a.run(b, "owner")
 	h := owner.owns()
 	other := &spy{Backend: open(t, "zk://"+e.Members[e.Followers(t)[1]].Addr)}

@@ -252,7 +252,7 @@ func (b *Backend) acl() []zk.ACL {
 // root of the queues is made of containers, which vanish when they are empty.
 func (b *Backend) makeDir(ctx context.Context, cl *client, dir string) error {
 	deep := strings.HasPrefix(dir, b.set.chroot+queues+"/")
-	make := func() error {
+	create := func() error {
 		_, err := call(ctx, cl, writes, "create "+dir, func(c *zk.Conn) (string, error) {
 			if deep {
 				made, err := c.CreateContainer(dir, []byte{}, zk.FlagContainer, b.acl())
@@ -267,7 +267,7 @@ func (b *Backend) makeDir(ctx context.Context, cl *client, dir string) error {
 		}
 		return err
 	}
-	err := make()
+	err := create()
 	above := strings.LastIndexByte(dir, '/')
 	if !errors.Is(err, zk.ErrNoNode) || above <= 0 {
 		return err
@@ -275,5 +275,5 @@ func (b *Backend) makeDir(ctx context.Context, cl *client, dir string) error {
 	if err := b.makeDir(ctx, cl, dir[:above]); err != nil {
 		return err
 	}
-	return make()
+	return create()
 }
