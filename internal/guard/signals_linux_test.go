@@ -89,7 +89,7 @@ func TestGuardHeedsNoSignal(t *testing.T) {
 	for sig := syscall.Signal(1); sig <= 64; sig++ {
 		switch sig {
 		case unix.SIGKILL, unix.SIGSTOP:
-		case unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT: // faults
+		case unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS, unix.SIGSTKFLT, unix.SIGABRT: // faults
 		case 32, 33, 34: // the C library's own; Go leaves them alone
 		default:
 			unix.Kill(guard, sig)
