@@ -34,17 +34,10 @@ type runner struct {
 
 func (a *app) run(ctx context.Context, o *runOptions) error {
 	r := &runner{app: a, o: o, env: os.Environ()}
-	var err error
-	if r.backend, err = o.open(ctx); err != nil {
-		return err
-	}
-	defer func() { _ = r.backend.Close() }()
-	// Before the mutex is asked for: a mistyped command keeps nobody waiting.
-	if r.path, r.argv, err = guard.Find(o.argv, r.env); err != nil {
-		return err
-	}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
+	// First of all, since the start of a process is what takes longest.
+	var err error
 	if r.guard, err = r.launch(ctx, giveUp); err != nil {
 		return err
 	}
@@ -56,6 +49,14 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 			_ = r.guard.Close()
 		}
 	}()
+	if r.backend, err = o.open(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = r.backend.Close() }()
+	// Before the mutex is asked for: a mistyped command keeps nobody waiting.
+	if r.path, r.argv, err = guard.Find(o.argv, r.env); err != nil {
+		return err
+	}
 	defer r.warn(ctx)()
 	r.line = newWaitingLine(a, o, r.acquired)
 	defer r.line.erase()

@@ -102,22 +102,20 @@ func newKeeper() (*keeper, error) {
 	return k, nil
 }
 
-// takeSignals gives a handler to every signal that a terminal, a shell or an administrator sends to a whole
-// group. Each costs some 30 µs, so those that only a fault or malice sends are left to the runtime. None
-// may be set to "ignore", for the job would inherit that. Those that were ignored when we came stay so, for
-// the same reason.
+// takeSignals gives a handler to what is sent to the whole group that this process is in until its job is
+// started. Each costs some 30 µs, so the others are left to the runtime, or come after the start. None may be set to
+// "ignore", for the job would inherit that. Those that were ignored when we came stay so, for the same reason.
 func (k *keeper) takeSignals() {
 	unheard := make(chan os.Signal, 1)
-	for _, sig := range []syscall.Signal{
-		unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGPIPE,
-	} {
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGTSTP} {
 		if !ignored(sig) {
 			signal.Notify(unheard, sig)
 		}
 	}
+	close(k.handled)
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, unix.SIGCHLD, unix.SIGCONT)
-	close(k.handled)
+	k.wake.wake()     // for what came before
 	for range heard { // as long as the process lives
 		k.wake.wake()
 	}
