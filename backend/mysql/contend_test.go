@@ -301,3 +301,48 @@ func TestJVMOwner(t *testing.T) {
 		t.Error("no fence")
 	}
 }
+
+// A JVM that releases knows of no waiters. A newcomer finds them all the same,
+// also one that asks to take the mutex before it looks.
+func TestNewcomerAfterJVM(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, root := m.Database(t)
+	b := open(t, m.URL(name))
+	j := &jvm{db: root, mutex: mutex, id: "0:17@jvm", ttl: 9000, transition: 9000}
+	j.init(t)
+	for range 2 {
+		if got, err := j.take(); !got || err != nil {
+			t.Fatal(got, err)
+		}
+		waiter := b.Session(mutex, lease.Contender{ID: lease.NewID(lease.IDUUID)})
+		request := lease.TryRequest{Lease: time.Second, TTL: time.Second, Queue: true}
+		if a, err := waiter.Try(t.Context(), request); err != nil || a.State != lease.Held || a.Rank != 1 {
+			t.Errorf("%+v, %v", a, err)
+		}
+		if err := j.release(); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := tryOnce(t, b, mutex); err != nil || a.State != lease.Promised {
+			t.Errorf("newcomer: %+v, %v", a, err)
+		}
+		// A promise that a JVM overtook is void, and held against nobody.
+		if got, err := j.take(); !got || err != nil {
+			t.Fatal(got, err)
+		}
+		time.Sleep(lease.PromiseLife + 50*time.Millisecond)
+		if err := j.release(); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := tryOnce(t, b, mutex); err != nil || a.State != lease.Promised {
+			t.Errorf("newcomer: %+v, %v", a, err)
+		}
+		if a, err := waiter.Try(t.Context(), request); err != nil || a.State != lease.Mine {
+			t.Errorf("%+v, %v", a, err)
+		}
+		if err := waiter.Release(t.Context(), lease.ReleaseRequest{}); err != nil {
+			t.Error(err)
+		}
+		_ = waiter.Close()
+	}
+}

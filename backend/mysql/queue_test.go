@@ -81,7 +81,9 @@ func TestFrozenAndKilledWaiters(t *testing.T) {
 	a := newArena(t, 5*time.Second, 5*time.Second)
 	owner := open(t, m.URL(name))
 	end := a.holding(owner)
-	frozen := waiterProcess(t, m.URL(name))
+	m.Exec(t, "CREATE USER frozen IDENTIFIED BY 'ice'; GRANT SELECT, INSERT, UPDATE ON *.* TO frozen")
+	t.Cleanup(func() { m.Exec(t, "DROP USER frozen") })
+	frozen := waiterProcess(t, strings.Replace(m.URL(name), "app:s3cr%25t", "frozen:ice", 1))
 	queued(t, owner, 1)
 	killed := waiterProcess(t, m.URL(name))
 	queued(t, owner, 2)
@@ -116,6 +118,11 @@ func TestFrozenAndKilledWaiters(t *testing.T) {
 		t.Errorf("served after %v", took)
 	} else {
 		t.Logf("served after %v", took)
+	}
+	// It was granted what it waited for and said nothing: its session is gone.
+	var sessions int
+	if err := m.Admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'frozen'").Scan(&sessions); err != nil || sessions != 0 {
+		t.Errorf("%d sessions of the frozen one, %v", sessions, err)
 	}
 	if err := frozen.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
