@@ -1,6 +1,8 @@
 package zookeeper
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -238,4 +240,87 @@ func TestGranted(t *testing.T) {
 			next.ends()
 		})
 	}
+}
+
+// A run that does not wait is told at once who has the mutex, and leaves nothing.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	b := open(t, "zk://"+z.Addr)
+	c := raw(t, z.Addr)
+	a := &arena{t: t, mutex: "m", terms: terms(t, 10*time.Second, 6*time.Second)}
+	once := func() error {
+		began := time.Now()
+		err := lease.Do(t.Context(), lease.Config{Backend: b, Mutex: "m", Terms: a.terms}, func(context.Context, *lease.Holder) error { return nil })
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		return err
+	}
+	busy := func(owner string) {
+		t.Helper()
+		before, _ := dump(c, queues)
+		var e *lease.BusyError
+		if err := once(); !errors.As(err, &e) || e.Answer.Owner != owner {
+			t.Errorf("held by %s: %v", owner, err)
+		}
+		if after, _ := dump(c, queues); after != before {
+			t.Errorf("before\n%s\nafter\n%s", before, after)
+		}
+	}
+	if err := once(); err != nil {
+		t.Error(err)
+	}
+	owner := a.run(b, "owner")
+	busy(owner.owns().ID())
+	jvm := startCurator(t, z.Addr, b.queueDir("m"), "0:1@jvm")
+	owner.ends()
+	jvm.getsIt(t)
+	busy("0:1@jvm")
+	jvm.stop(t)
+	if err := once(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A waiter that was out of the world for longer than its session has lost its
+// place, whatever it believes: it comes back with a new id, at the end.
+func TestFrozenWaiter(t *testing.T) {
+	t.Parallel()
+	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	relay := backendtest.StartRelay(t, z.Addr)
+	direct := open(t, "zk://"+z.Addr)
+	a := &arena{t: t, mutex: "m", terms: terms(t, 1500*time.Millisecond, 1500*time.Millisecond)}
+	owner := a.run(direct, "owner")
+	owner.owns()
+	frozen := a.run(open(t, "zk://"+relay.Addr), "frozen")
+	frozen.waits()
+	place := func() (ids []string) {
+		s, err := direct.Inspect(t.Context(), "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range s.Waiters {
+			ids = append(ids, w.ID)
+		}
+		return ids
+	}
+	old := place()
+	if len(old) != 1 {
+		t.Fatal(old)
+	}
+	relay.Set(backendtest.Blackhole)
+	next := a.run(direct, "next")
+	next.waits()
+	eventually(t, "its session has ended", func() bool { p := place(); return len(p) == 1 && p[0] != old[0] })
+	owner.ends()
+	next.owns()
+	relay.Set(backendtest.Pass)
+	eventually(t, "it waits anew", func() bool { p := place(); return len(p) == 1 && p[0] != old[0] })
+	next.keeps(500 * time.Millisecond) // the arena sees whether it starts
+	next.ends()
+	if h := frozen.owns(); h.ID() == old[0] {
+		t.Error("it owns the mutex under its old id")
+	}
+	frozen.ends()
 }
