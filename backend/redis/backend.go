@@ -27,7 +27,8 @@ type Backend struct {
 	set    settings
 	routes routes
 	shelf  shelf
-	avoid  atomic.Pointer[string] // the last master that proved wrong
+	known  atomic.Pointer[string] // the master that the sentinels named
+	avoid  atomic.Pointer[string] // the last one that proved wrong
 }
 
 // Open reads the URL. It makes no connection: the first call does. Errors are
@@ -62,7 +63,7 @@ func (b *Backend) Session(mutex string, c lease.Contender) lease.Session {
 func (b *Backend) Revoke(ctx context.Context, mutex, owner string) error {
 	var r reply
 	err := b.on(ctx, mutex, func(lib *goredis.Client) (err error) {
-		r, err = revoke.run(ctx, lib, mutex, owner)
+		r, err = revoke().run(ctx, lib, mutex, owner)
 		return err
 	})
 	switch {

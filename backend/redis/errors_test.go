@@ -34,17 +34,16 @@ func TestPermanentErrors(t *testing.T) {
 		return "rediss://" + s.Addr + "?" + url.Values{"ca": {ca}, "cert": {cert}, "key": {key}}.Encode()
 	}
 	for rawURL, want := range map[string]string{
-		"redis://" + r.Addr:                                 "NOAUTH",
-		"redis://:wrong@" + r.Addr:                          "WRONGPASS",
-		"redis://nobody:right@" + r.Addr:                    "WRONGPASS",
-		"redis://other:right@" + r.Addr:                     "NOPERM",
-		"redis://reader:right@" + r.Addr:                    "NOPERM",
-		"redis://idle:x@" + r.Addr:                          "NOPERM",
-		"redis://:right@" + r.Addr + "/99":                  "DB index",
-		"redis://" + c.Addr + "/1":                          "SELECT is not allowed",
-		"rediss://" + s.Addr:                                "TLS",
-		with(certs.CA, others.ClientCert, others.ClientKey): "TLS",
-		with(others.CA, certs.ClientCert, certs.ClientKey):  "TLS",
+		"redis://" + r.Addr:                                "NOAUTH",
+		"redis://:wrong@" + r.Addr:                         "WRONGPASS",
+		"redis://nobody:right@" + r.Addr:                   "WRONGPASS",
+		"redis://other:right@" + r.Addr:                    "NOPERM",
+		"redis://reader:right@" + r.Addr:                   "NOPERM",
+		"redis://idle:x@" + r.Addr:                         "NOPERM",
+		"redis://:right@" + r.Addr + "/99":                 "DB index",
+		"redis://" + c.Addr + "/1":                         "SELECT is not allowed",
+		"rediss://" + s.Addr:                               "TLS",
+		with(others.CA, certs.ClientCert, certs.ClientKey): "TLS",
 	} {
 		err := tried(t, rawURL)
 		if !lease.IsPermanent(err) || !strings.Contains(err.Error(), want) {
@@ -54,17 +53,47 @@ func TestPermanentErrors(t *testing.T) {
 			t.Errorf("the password is told: %v", err)
 		}
 	}
+	// A certificate that the server refuses is told by an alert or a reset.
+	for _, rawURL := range []string{with(certs.CA, "", ""), with(certs.CA, others.ClientCert, others.ClientKey)} {
+		if err := tried(t, rawURL); err == nil {
+			t.Errorf("%s: no error", rawURL)
+		}
+	}
 	for _, rawURL := range []string{"redis://127.0.0.1:1", "redis://nosuch.invalid", "redis://" + c.Addr, "redis+unix:///nowhere/x",
 		"redis+sentinel://127.0.0.1:1,127.0.0.1:2/main", "redis+cluster://127.0.0.1:1,127.0.0.1:2"} {
 		if err := tried(t, rawURL); err == nil || lease.IsPermanent(err) {
 			t.Errorf("%s: %v", rawURL, err)
 		}
 	}
-	if err := tried(t, "redis://:right@"+r.Addr); err != nil {
-		t.Error(err)
+	for _, rawURL := range []string{"redis://:right@" + r.Addr, with(certs.CA, certs.ClientCert, certs.ClientKey)} {
+		if err := tried(t, rawURL); err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+		}
 	}
-	if err := tried(t, with(certs.CA, certs.ClientCert, certs.ClientKey)); err != nil {
-		t.Error(err)
+}
+
+// A socket and TLS carry what a plain connection does.
+func TestOtherConnections(t *testing.T) {
+	t.Parallel()
+	certs := backendtest.MakeCertificates(t)
+	q := url.Values{"ca": {certs.CA}, "cert": {certs.ClientCert}, "key": {certs.ClientKey}}.Encode()
+	r, s := backendtest.StartRedis(t, backendtest.RedisOptions{}), backendtest.StartRedis(t, backendtest.RedisOptions{TLS: &certs})
+	for _, rawURL := range []string{
+		"redis+unix://" + r.Socket, "redis:///1?socket=" + r.Socket,
+		"rediss://" + s.Addr + "?" + q, "rediss://" + strings.Replace(s.Addr, "127.0.0.1", "localhost", 1) + "/2?" + q,
+	} {
+		b := open(t, rawURL)
+		owner, waiter := contender(t, b, "m", ""), contender(t, b, "m", "")
+		owner.own()
+		bells := waiter.wait()
+		owner.release()
+		bells.rings()
+		waiter.own()
+		if got, err := b.Inspect(t.Context(), "m"); err != nil || got.Owner != waiter.id {
+			t.Errorf("%s: %+v, %v", rawURL, got, err)
+		}
+		bells.end()
+		waiter.release()
 	}
 }
 

@@ -165,14 +165,11 @@ func TestJobSurvivesABadNetwork(t *testing.T) {
 // The server freezes, then works off what was sent meanwhile.
 func TestServerStalls(t *testing.T) {
 	w := newWorld(t, backendtest.RedisOptions{})
-	terms, err := lease.NewTerms(500*time.Millisecond, 500*time.Millisecond, lease.Unset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	terms := terms(t, 500*time.Millisecond)
 	cfg := lease.Config{Backend: w.b, Mutex: "m", Terms: terms, Wait: lease.Forever}
 	var lost time.Duration
 	began := time.Now()
-	err = lease.Do(t.Context(), cfg, func(ctx context.Context, _ *lease.Holder) error {
+	err := lease.Do(t.Context(), cfg, func(ctx context.Context, _ *lease.Holder) error {
 		w.r.Stop()
 		<-ctx.Done()
 		lost = time.Since(began)

@@ -35,6 +35,12 @@ type world struct {
 func newWorld(t *testing.T, o backendtest.RedisOptions) *world {
 	t.Helper()
 	t.Parallel()
+	return newLoneWorld(t, o)
+}
+
+// newLoneWorld is for tests whose figures others would spoil.
+func newLoneWorld(t *testing.T, o backendtest.RedisOptions) *world {
+	t.Helper()
 	r := backendtest.StartRedis(t, o)
 	return &world{t, r, open(t, "redis://"+r.Addr)}
 }
@@ -243,13 +249,8 @@ func between(t testing.TB, what string, d, low, high time.Duration) {
 // holdFor runs work under the protocol and says its fence once it begins. Nobody
 // else may be at work at the same time, and the lease must last.
 func holdFor(t testing.TB, b *Backend, fences chan<- uint64, work func()) {
-	terms, err := lease.NewTerms(2*time.Second, 2*time.Second, lease.Unset)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	cfg := lease.Config{Backend: b, Mutex: "m", Terms: terms, Wait: lease.Forever}
-	err = lease.Do(context.Background(), cfg, func(ctx context.Context, h *lease.Holder) error {
+	cfg := lease.Config{Backend: b, Mutex: "m", Terms: terms(t, 2*time.Second), Wait: lease.Forever}
+	err := lease.Do(context.Background(), cfg, func(ctx context.Context, h *lease.Holder) error {
 		v, _ := atWork.LoadOrStore(b, new(atomic.Int32))
 		if n := v.(*atomic.Int32); n.Add(1) != 1 {
 			t.Error("two at work")
@@ -272,4 +273,13 @@ func waitFor(t testing.TB, b *Backend, waiters int) {
 		s, err := b.Inspect(context.Background(), "m")
 		return err == nil && len(s.Waiters) == waiters
 	})
+}
+
+// terms are a ttl and a transition of equal length.
+func terms(t testing.TB, d time.Duration) lease.Terms {
+	terms, err := lease.NewTerms(d, d, lease.Unset)
+	if err != nil {
+		t.Error(err)
+	}
+	return terms
 }

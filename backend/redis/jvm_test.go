@@ -194,58 +194,69 @@ func TestJVMCrash(t *testing.T) {
 	}
 }
 
+// One that got on without having been woken leaves its place behind; it does not
+// wake itself instead of ours.
+func TestJVMPlaceOfTheOwner(t *testing.T) {
+	w := newWorld(t, backendtest.RedisOptions{})
+	j, p := newJVM(t, w.r, "0:1@jvm", testLease), w.contender("ours")
+	w.r.Do("ZADD", queueKey("m"), "1700000000", j.id)
+	if !j.run(jvmAcquire) {
+		t.Fatal("not acquired")
+	}
+	bells := p.wait()
+	if a := p.try(); a.Rank != 1 {
+		t.Errorf("%+v", a)
+	}
+	j.run(jvmRelease)
+	bells.rings()
+	p.own()
+}
+
+// together counts who is at work.
+type together struct {
+	t      testing.TB
+	mu     sync.Mutex
+	inside int
+	done   [2]int // by kind
+	fence  uint64
+}
+
+const theirs, ours = 0, 1
+
+func (x *together) work(kind int, fence uint64) {
+	x.mu.Lock()
+	if x.inside++; x.inside != 1 {
+		x.t.Errorf("%d at once", x.inside)
+	}
+	if kind == ours && fence <= x.fence {
+		x.t.Errorf("fence %d after %d", fence, x.fence)
+	}
+	x.fence = max(x.fence, fence)
+	x.mu.Unlock()
+	time.Sleep(2 * time.Millisecond)
+	x.mu.Lock()
+	x.inside--
+	x.done[kind]++
+	x.mu.Unlock()
+}
+
 // Both kinds contend, some crash: never two at once, and all get on.
 func TestJVMTogether(t *testing.T) {
 	w := newWorld(t, backendtest.RedisOptions{})
-	const kinds, each = 3, 12
-	terms, err := lease.NewTerms(400*time.Millisecond, 400*time.Millisecond, lease.Unset)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var (
-		mu     sync.Mutex
-		inside int
-		done   [2]int
-		fence  uint64
-	)
-	enter := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if inside++; inside != 1 {
-			t.Errorf("%d at once", inside)
-		}
-	}
-	leave := func(kind int) {
-		mu.Lock()
-		defer mu.Unlock()
-		inside--
-		done[kind]++
-	}
+	const each, jobs = 3, 12
+	cfg := lease.Config{Backend: w.b, Mutex: "m", Terms: terms(t, 400*time.Millisecond), Wait: lease.Forever}
+	x := &together{t: t}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
 	defer cancel()
 	jvmCtx, stopJVM := context.WithCancel(ctx)
 	var wg, jvms sync.WaitGroup
-	for i := range kinds {
-		j := newJVM(t, w.r, string(rune('0'+i))+":7@jvm", terms.Lease())
-		jvms.Go(func() {
-			j.contend(jvmCtx, func() {
-				enter()
-				time.Sleep(2 * time.Millisecond)
-				leave(0)
-			})
-		})
+	for i := range each {
+		j := newJVM(t, w.r, string(rune('0'+i))+":7@jvm", cfg.Terms.Lease())
+		jvms.Go(func() { j.contend(jvmCtx, func() { x.work(theirs, 0) }) })
 		wg.Go(func() {
-			for range each {
-				err := lease.Do(ctx, lease.Config{Backend: w.b, Mutex: "m", Terms: terms, Wait: lease.Forever}, func(_ context.Context, h *lease.Holder) error {
-					enter()
-					mu.Lock()
-					if h.Fence() <= fence {
-						t.Errorf("fence %d after %d", h.Fence(), fence)
-					}
-					fence = h.Fence()
-					mu.Unlock()
-					time.Sleep(2 * time.Millisecond)
-					leave(1)
+			for range jobs {
+				err := lease.Do(ctx, cfg, func(_ context.Context, h *lease.Holder) error {
+					x.work(ours, h.Fence())
 					return nil
 				})
 				if err != nil {
@@ -256,17 +267,17 @@ func TestJVMTogether(t *testing.T) {
 	}
 	// Two of each kind own it once and are never heard of again.
 	for i := range 2 {
-		dead := newJVM(t, w.r, string(rune('a'+i))+":dead@jvm", terms.Lease())
+		dead := newJVM(t, w.r, string(rune('a'+i))+":dead@jvm", cfg.Terms.Lease())
 		eventually(t, "no turn for one that will crash", func() bool { return dead.run(jvmAcquire) })
 		p := w.contender("will crash")
-		p.l = terms.Lease()
+		p.l = cfg.Terms.Lease()
 		p.get()
 	}
 	wg.Wait()
 	stopJVM()
 	jvms.Wait()
-	if done[0] == 0 || done[1] != kinds*each || inside != 0 {
-		t.Errorf("done: %v, inside: %d", done, inside)
+	if x.done[theirs] == 0 || x.done[ours] != each*jobs || x.inside != 0 {
+		t.Errorf("done: %v, inside: %d", x.done, x.inside)
 	}
-	t.Logf("jobs of theirs and ours: %v", done)
+	t.Logf("jobs of theirs and ours: %v", x.done)
 }

@@ -95,7 +95,7 @@ func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {
 		}
 		s.mu.Unlock()
 	}()
-	return hear(ctx, c, e.sub, channels, nil, func(channel, payload string) {
+	err = hear(ctx, c, e.sub, channels, nil, func(channel, payload string) {
 		switch {
 		case channel == "":
 			e.mu.Lock()
@@ -113,6 +113,10 @@ func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {
 			ring(lease.Look)
 		}
 	})
+	if ctx.Err() == nil {
+		s.b.known.Store(nil)
+	}
+	return err
 }
 
 // toServerOf dials the server that has the mutex: only there it is known who
@@ -130,7 +134,7 @@ func (b *Backend) toServerOf(ctx context.Context, mutex string) (*conn, error) {
 	addr := b.routes.find(mutex)
 	c, err := b.connectToHear(ctx, addr)
 	if err != nil {
-		b.routes.failed(addr)
+		b.failed(addr)
 	}
 	return c, err
 }

@@ -38,12 +38,9 @@ func clientCommands(r *backendtest.Redis) int {
 }
 
 func TestTwoRoundTripsAPair(t *testing.T) {
-	w := newWorld(t, backendtest.RedisOptions{})
+	w := newLoneWorld(t, backendtest.RedisOptions{})
 	const pairs = 1000
-	terms, err := lease.NewTerms(10*time.Second, 6*time.Second, lease.Unset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	terms := terms(t, 10*time.Second)
 	pair := func() {
 		err := lease.Do(t.Context(), lease.Config{Backend: w.b, Mutex: "m", Terms: terms}, func(context.Context, *lease.Holder) error { return nil })
 		if err != nil {
@@ -73,7 +70,7 @@ func TestTwoRoundTripsAPair(t *testing.T) {
 
 // Two hundred who wait for one owner are no load.
 func TestManyWaiters(t *testing.T) {
-	w := newWorld(t, backendtest.RedisOptions{})
+	w := newLoneWorld(t, backendtest.RedisOptions{})
 	const waiters, most = 200, 20
 	span := 6 * time.Second
 	if s := os.Getenv("SIMBA_LOAD"); s != "" {
@@ -82,10 +79,7 @@ func TestManyWaiters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	terms, err := lease.NewTerms(10*time.Second, 6*time.Second, lease.Unset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	terms := terms(t, 10*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -131,12 +125,9 @@ func TestManyWaiters(t *testing.T) {
 
 // Hand-over among eight that are queued.
 func TestHandOver(t *testing.T) {
-	w := newWorld(t, backendtest.RedisOptions{})
+	w := newLoneWorld(t, backendtest.RedisOptions{})
 	const waiters, rounds = 8, 10
-	terms, err := lease.NewTerms(10*time.Second, 6*time.Second, lease.Unset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	terms := terms(t, 10*time.Second)
 	var gaps []time.Duration
 	var mu sync.Mutex
 	var last time.Time

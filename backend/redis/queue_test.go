@@ -153,10 +153,7 @@ func TestPollersAreNotStarved(t *testing.T) {
 	if err := contender(t, polling, "m", "").Listen(t.Context(), func(lease.Ring) {}); err != lease.ErrNoPush {
 		t.Fatal(err)
 	}
-	terms, err := lease.NewTerms(3*time.Second, 3*time.Second, lease.Unset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	terms := terms(t, 3*time.Second)
 	owner := w.contender("owner")
 	owner.own()
 	order := make(chan int, 6)

@@ -60,6 +60,13 @@ func (r *routes) failed(addr string) {
 	}
 }
 
+// failed notes that something went wrong with a server, or that it was given up
+// waiting for it: the next attempt looks for the right one anew.
+func (b *Backend) failed(addr string) {
+	b.known.Store(nil)
+	b.routes.failed(addr)
+}
+
 // connect dials the server at addr. For sentinels that is whoever they say is
 // the master, and proves to be it.
 func (b *Backend) connect(ctx context.Context, addr string) (*conn, error) {
@@ -114,7 +121,7 @@ func (b *Backend) once(ctx context.Context, addr string, asking bool, calls func
 		if !kept {
 			var err error
 			if c, err = b.connect(ctx, addr); err != nil {
-				b.routes.failed(addr)
+				b.failed(addr)
 				return err
 			}
 		}
@@ -131,7 +138,7 @@ func (b *Backend) once(ctx context.Context, addr string, asking bool, calls func
 		if deposed(err) {
 			b.shelf.drop(addr, false)
 		}
-		b.routes.failed(addr)
+		b.failed(addr)
 		return err
 	}
 }

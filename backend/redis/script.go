@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -28,19 +29,22 @@ var (
 	//go:embed lua/revoke.lua
 	revokeText string
 
-	acquire = newScript(acquireText)
-	renew   = newScript(renewText)
-	release = newScript(releaseText)
-	revoke  = newScript(revokeText)
+	acquire = newScript(&acquireText)
+	renew   = newScript(&renewText)
+	release = newScript(&releaseText)
+	revoke  = newScript(&revokeText)
 )
 
 // script is one writing operation. The server runs it in one atomic step.
 type script struct{ text, sha string }
 
-func newScript(operation string) script {
-	text := common + operation
-	sum := sha1.Sum([]byte(text))
-	return script{text, hex.EncodeToString(sum[:])}
+// newScript puts it together when it is first needed.
+func newScript(operation *string) func() script {
+	return sync.OnceValue(func() script {
+		text := common + *operation
+		sum := sha1.Sum([]byte(text))
+		return script{text, hex.EncodeToString(sum[:])}
+	})
 }
 
 // run names the script and sends its text only to a server that lost it, or
@@ -146,6 +150,9 @@ func (b *Backend) replicated(ctx context.Context, lib *goredis.Client, span time
 	}
 	limit := min(max(span/8, 50*time.Millisecond), time.Second)
 	n, err := lib.Do(ctx, "WAIT", b.set.replicas, ms(limit)).Int()
+	if errors.Is(err, errGone) {
+		err = errLost // of what was written before something is known, so it is not made again
+	}
 	if err == nil && n < b.set.replicas {
 		err = fmt.Errorf("%w: %d of %d within %v", errShort, n, b.set.replicas, limit)
 	}

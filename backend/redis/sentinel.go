@@ -12,18 +12,25 @@ import (
 // errNotMaster: the sentinels named a server that is none, or not yet.
 var errNotMaster = errors.New("the server that the sentinels name is not a master (failing over?)")
 
-// dialMaster dials whom the sentinels name.
+// dialMaster dials whom the sentinels name. They are asked again when something
+// went wrong with that one.
 func (b *Backend) dialMaster(ctx context.Context) (*conn, string, error) {
-	addr, err := b.master(ctx)
+	known := b.known.Load()
+	if known == nil {
+		addr, err := b.master(ctx)
+		if err != nil {
+			return nil, "", err
+		}
+		known = &addr
+	}
+	c, err := dial(ctx, "tcp", *known, b.set.tls, b.set.login, b.set.db)
 	if err != nil {
+		b.known.Store(nil)
+		b.avoid.Store(known)
 		return nil, "", err
 	}
-	c, err := dial(ctx, "tcp", addr, b.set.tls, b.set.login, b.set.db)
-	if err != nil {
-		b.avoid.Store(&addr)
-		return nil, addr, err
-	}
-	return c, addr, nil
+	b.known.Store(known)
+	return c, *known, nil
 }
 
 // proveMaster asks the server itself: right after a failover some sentinels
@@ -48,6 +55,7 @@ func (b *Backend) proveMaster(ctx context.Context, c *conn, addr string) error {
 	default:
 		b.avoid.Store(&addr)
 	}
+	b.known.Store(nil)
 	c.close()
 	return err
 }

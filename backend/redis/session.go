@@ -53,9 +53,9 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 
 // ask runs a script that answers about the mutex. What is the contender's must
 // also have reached the replicas.
-func (s *session) ask(ctx context.Context, op script, args ...any) (got reply, a lease.Answer, err error) {
+func (s *session) ask(ctx context.Context, op func() script, args ...any) (got reply, a lease.Answer, err error) {
 	err = s.b.on(ctx, s.mutex, func(lib *goredis.Client) (err error) {
-		if got, err = op.run(ctx, lib, s.mutex, args...); err != nil {
+		if got, err = op().run(ctx, lib, s.mutex, args...); err != nil {
 			return err
 		}
 		if a, err = got.answer(); err != nil || a.State != lease.Mine {
@@ -86,7 +86,7 @@ func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 		tomb = ms(lease.TombstoneLife)
 	}
 	return s.b.on(ctx, s.mutex, func(lib *goredis.Client) error {
-		_, err := release.run(ctx, lib, s.mutex, s.id, tomb, bit(s.b.set.kind == cluster))
+		_, err := release().run(ctx, lib, s.mutex, s.id, tomb, bit(s.b.set.kind == cluster))
 		return err
 	})
 }

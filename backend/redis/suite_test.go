@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"sort"
 	"strings"
 	"testing"
@@ -130,6 +129,7 @@ func suiteOf(t *testing.T, rawURL string, empty func(), as func(*Backend) lease.
 		},
 		Fingerprint: fingerprint,
 		Vanish:      vanish,
+		Terms:       terms(t, time.Second),
 	})
 }
 
@@ -145,20 +145,6 @@ func TestSuiteStandalone(t *testing.T) {
 	t.Parallel()
 	r := backendtest.StartRedis(t, backendtest.RedisOptions{})
 	suite(t, "redis://"+r.Addr, emptying(r))
-}
-
-func TestSuiteSocket(t *testing.T) {
-	t.Parallel()
-	r := backendtest.StartRedis(t, backendtest.RedisOptions{})
-	suite(t, "redis+unix://"+r.Socket, emptying(r))
-}
-
-func TestSuiteTLS(t *testing.T) {
-	t.Parallel()
-	certs := backendtest.MakeCertificates(t)
-	r := backendtest.StartRedis(t, backendtest.RedisOptions{TLS: &certs})
-	q := url.Values{"ca": {certs.CA}, "cert": {certs.ClientCert}, "key": {certs.ClientKey}}
-	suite(t, "rediss://"+r.Addr+"?"+q.Encode(), emptying(r))
 }
 
 func TestSuiteWithoutChannels(t *testing.T) {

@@ -16,7 +16,7 @@ func (b *Backend) Watch(ctx context.Context, mutexes []string, ring func(lease.R
 	addr := b.routes.find("") // a cluster tells messages to all its nodes
 	c, err := b.connectToHear(ctx, addr)
 	if err != nil {
-		b.routes.failed(addr)
+		b.failed(addr)
 		return ended(ctx, err)
 	}
 	sub := c.lib.Subscribe(ctx)
@@ -42,7 +42,7 @@ func (b *Backend) Watch(ctx context.Context, mutexes []string, ring func(lease.R
 		}
 	})
 	if ctx.Err() == nil {
-		b.routes.failed(addr)
+		b.failed(addr)
 	}
 	return err
 }

@@ -1,9 +1,9 @@
 -- acquire takes the mutex if it is the asker's turn, else joins the queue or
 -- renews the place in it.
 --
--- No two own it at once: the string is set here and in renew only, and only when
--- there is no string, no unended record of another owner, and no embargo for
--- another. It goes by its own PX or by its owner's id, never otherwise.
+-- No two own it at once: the string is set only when there is none, no unended
+-- record of another owner, and no embargo for another. It goes by its own PX or
+-- by its owner's id, never otherwise.
 --
 --   ARGV: id, lease ms, ttl ms, queue 0|1, start over 0|1, info, score claimed,
 --         seen owner, seen fence, seen birth, seen lease ms, cluster 0|1
@@ -98,19 +98,5 @@ if first ~= id then
   return answer('promised', id, more)
 end
 
--- SET is the first write: it is the one that a full server refuses.
-if not redis.call('SET', OWNER, id, 'NX', 'PX', text(span)) then
-  return redis.error_reply('ERR the key of the mutex appeared within one step')
-end
-owner, left = id, span
 if joined then table.remove(queue, rank(id)) end -- it was never written
-record(id, info, next_fence, now)
-extend(span, ttl)
-local written, failed = pcall(flush, true)
-if not written then
-  return undone(type(failed) == 'table' and failed or redis.error_reply(failed))
-end
-redis.pcall('PUBLISH', OWNER, 'acquired@@' .. id)
-tell('acquired', id)
-publish()
-return answer('mine', id, of_owner())
+return take(id, span, ttl, info, next_fence, now)

@@ -27,7 +27,7 @@ local DEAD = 30000   -- a waiter that late is forgotten
 
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
-local now = math.floor(us / 1000)
+local now = math.ceil(us / 1000)
 
 -- Numbers beyond 2^31 must not be left to Lua's own way of writing them.
 local function text(n) return string.format('%.0f', n) end
@@ -126,6 +126,10 @@ local function leave(id)
   end
 end
 
+-- An owner does not wait: JVM contenders that get on without having been popped
+-- leave their place behind, and would be woken by their own release.
+if owner then leave(owner) end
+
 for i = #queue, 1, -1 do
   local w = queue[i]
   if w.due and now - w.due > DEAD then leave(w.id) end
@@ -203,14 +207,22 @@ local function turn(asker, releaser, cluster)
   return asker
 end
 
+-- Lua passes only so many values at once.
+local function each(command, key, list)
+  for i = 1, #list, 4000 do
+    redis.call(command, key, unpack(list, i, math.min(i + 3999, #list)))
+  end
+end
+
 -- flush writes what was collected, the refusable first. While somebody of our
 -- kind owns the mutex, only its own operations move the end of the hash.
 local function flush(own)
-  local exp = math.max(now, recorded() and num('end') or 0, embargoed() and num('e_end') or 0) + HOUR
-  local move = (own and num('exp') ~= exp) or num('exp') < now + HOUR / 2
   if next(changes) or own then
+    local last = math.max(now, embargoed() and num('e_end') or 0)
+    local short = num('exp') < last + HOUR / 2
+    if recorded() then last = math.max(last, num('end')) end
+    if own or short then set('exp', text(last + HOUR)) end
     if not hash.birth then set('birth', text(us)) end
-    if move then set('exp', text(exp)) end
   end
   local put, cut = {}, {}
   for field, value in pairs(changes) do
@@ -221,10 +233,10 @@ local function flush(own)
       cut[#cut + 1] = field
     end
   end
-  if #put > 0 then redis.call('HSET', LEASE, unpack(put)) end
+  each('HSET', LEASE, put)
   if changes.exp then redis.call('PEXPIREAT', LEASE, hash.exp) end
-  if #cut > 0 then redis.call('HDEL', LEASE, unpack(cut)) end
-  if #unqueued > 0 then redis.call('ZREM', QUEUE, unpack(unqueued)) end
+  each('HDEL', LEASE, cut)
+  each('ZREM', QUEUE, unqueued)
 end
 
 -- Who may not use channels is still served.
@@ -252,14 +264,7 @@ local function extend(span, ttl)
   set('ttl', ttl)
 end
 
--- undone takes a string back that could not be completed.
-local function undone(failed)
-  redis.pcall('DEL', OWNER)
-  redis.pcall('HSET', LEASE, 'released', '1')
-  return failed
-end
-
--- answer is what the client reads, see reply.go.
+-- answer is what the client reads, see script.go.
 local function answer(state, id, more)
   more = more or {}
   return {
@@ -284,17 +289,42 @@ local function of_embargo(more)
   return more
 end
 
+-- own sets the string, which is known not to be there. Its end is given again
+-- after it, absolutely: it is the one of the hash, to the millisecond.
+local function own(id, span)
+  redis.call('SET', OWNER, id, 'NX', 'PX', text(span))
+  owner, left = id, span
+end
+
+-- take makes id the owner. SET is the first write: it is the one that a full
+-- server refuses. If a later one is refused, for want of rights, all is undone.
+local function take(id, span, ttl, info, fence, acquired)
+  own(id, span)
+  record(id, info, fence, acquired)
+  extend(span, ttl)
+  local done, failed = pcall(function()
+    redis.call('PEXPIREAT', OWNER, text(now + span))
+    flush(true)
+  end)
+  if not done then
+    redis.pcall('DEL', OWNER)
+    redis.pcall('HSET', LEASE, 'released', '1')
+    return type(failed) == 'table' and failed or redis.error_reply(failed)
+  end
+  redis.pcall('PUBLISH', OWNER, 'acquired@@' .. id)
+  tell('acquired', id)
+  publish()
+  return answer('mine', id, of_owner())
+end
+
 -- keep is the owner asking again: the full lease anew unless it is not to be
--- extended. PEXPIRE comes first: a full server accepts it, and all that follows
+-- extended. PEXPIREAT comes first: a full server accepts it, and all that follows
 -- a write that was accepted.
 local function keep(id, span, ttl, info, fence, extending)
   if extending then
-    if owner then
-      redis.call('PEXPIRE', OWNER, text(span))
-    else
-      redis.call('SET', OWNER, id, 'PX', text(span))
-    end
-    owner, left = id, span
+    if not owner then own(id, span) end -- somebody deleted it
+    left = span
+    redis.call('PEXPIREAT', OWNER, text(now + span))
     if hash.owner ~= id or hash.released then
       record(id, info, math.max(fence, num('fence')), now) -- the hash was lost
     end

@@ -5,7 +5,8 @@
 local id, tomb, cluster = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 
 -- The first write is one that a full server accepts; then it accepts the others.
-if owner == id then
+local had = owner == id
+if had then
   redis.call('DEL', OWNER)
   owner = false
 else
@@ -23,8 +24,8 @@ if own then
   set('released', '1')
   if num('end') > now then set('end', text(now)) end
   unset('revoked')
-  tell('released', id)
 end
+if had or own then tell('released', id) end
 if hash.e_owner == id and embargoed() then
   set('e_end', text(now))
   tell('released', id)

@@ -18,21 +18,9 @@ if last > fence or (last == fence and hash.owner and hash.owner ~= id) then
   return answer('gone', id)
 end
 
-if not redis.call('SET', OWNER, id, 'NX', 'PX', text(span)) then
-  return redis.error_reply('ERR the key of the mutex appeared within one step')
-end
-owner, left = id, span
-record(id, info, fence, hash.owner == id and num('acquired') or now)
+local acquired = hash.owner == id and num('acquired') or now
 set('e_owner', id) -- lifted, and served
 set('e_fence', text(fence))
 set('e_end', text(now))
 set('e_lease', text(span))
-extend(span, ttl)
-local written, failed = pcall(flush, true)
-if not written then
-  return undone(type(failed) == 'table' and failed or redis.error_reply(failed))
-end
-redis.pcall('PUBLISH', OWNER, 'acquired@@' .. id)
-tell('acquired', id)
-publish()
-return answer('mine', id, of_owner())
+return take(id, span, ttl, info, fence, acquired)
