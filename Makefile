@@ -40,8 +40,9 @@ all: build
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=auto -ldflags '-s -w' -o $(BINARY) .
 
+# Most of the tests wait for something, so more packages than cores go side by side.
 test: needs check
-	$(GO) test -race ./...
+	$(GO) test -race -p 4 ./...
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || echo .)); \

@@ -25,6 +25,7 @@ func (r *runner) work(ctx context.Context, h *lease.Holder) error {
 		Path:      r.path,
 		Argv:      r.argv,
 		Env:       jobEnv(r.env, h, r.backend.Name()),
+		Stamp:     heldStamp(r.env, h, r.backend.Name()),
 		Deadlines: guard.Deadlines{Stop: d.Stop, Kill: d.Kill},
 		StartBy:   d.Held,
 		Hold:      anchors,
@@ -142,6 +143,22 @@ func (r *runner) endOf(ctx context.Context, id string) error {
 // what a dead one left.
 const ownerVariable = "SIMBA_OWNER"
 
+// heldVariable tells a run inside the job what its ancestors hold: for each a
+// backend, a mutex and a guard, three words. A variable alone proves nothing, so
+// the guard is named by its pid and start time.
+const heldVariable = "SIMBA_HELD"
+
+// heldStamp is all of it but the guard, which adds itself.
+func heldStamp(env []string, h *lease.Holder, backend string) string {
+	value := ""
+	for _, kv := range env {
+		if outer, ok := strings.CutPrefix(kv, heldVariable+"="); ok && outer != "" {
+			value = outer + " "
+		}
+	}
+	return heldVariable + "=" + value + backend + " " + h.Mutex() + " "
+}
+
 // jobEnv is the environment of the job: simba's own, without the password, with
 // the job's lease last so that it wins over what was inherited.
 func jobEnv(env []string, h *lease.Holder, backend string) []string {
@@ -151,7 +168,7 @@ func jobEnv(env []string, h *lease.Holder, backend string) []string {
 		fmt.Sprintf("SIMBA_FENCE=%d", h.Fence()),
 		ownerVariable + "=" + h.ID(),
 	}
-	gone := map[string]bool{"SIMBA_BACKEND_PASSWORD": true}
+	gone := map[string]bool{"SIMBA_BACKEND_PASSWORD": true, heldVariable: true}
 	for _, kv := range set {
 		name, _, _ := strings.Cut(kv, "=")
 		gone[name] = true

@@ -100,6 +100,11 @@ type Order struct {
 	Argv []string // with the name of the program first
 	Env  []string // the whole environment of the job
 
+	// Stamp, if not empty, is one more variable for the job, "NAME=" with the beginning of its value. The guard
+	// appends "pid:start", its own pid and the time at which it was started as the system counts it: together they
+	// name this guard and no later one, so that a descendant can tell whether the guard is its ancestor.
+	Stamp string
+
 	Deadlines Deadlines
 
 	// StartBy is compared with [Now] by the guard just before it forks; at or after it, or Deadlines.Stop,

@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"fmt"
+	"os"
 	"syscall"
 	"time"
 
@@ -57,7 +59,7 @@ func (j *job) start(m message, o Order, stdin, stdout int) error {
 	}
 	j.pidfd = -1
 	pid, err := syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{
-		Env:   o.Env,
+		Env:   stamped(o),
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, PidFD: &j.pidfd},
 	})
@@ -66,6 +68,15 @@ func (j *job) start(m message, o Order, stdin, stdout int) error {
 	}
 	j.pid = pid
 	return nil
+}
+
+// stamped is the environment with this process's name in it.
+func stamped(o Order) []string {
+	if o.Stamp == "" {
+		return o.Env
+	}
+	self, _ := readStat(os.Getpid())
+	return append(o.Env, fmt.Sprintf("%s%d:%d", o.Stamp, os.Getpid(), self.ticks))
 }
 
 // passed tells whether an instant that may be missing is over.

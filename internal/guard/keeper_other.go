@@ -5,6 +5,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -153,6 +154,9 @@ func (k *keeper) obey(m message) {
 func (k *keeper) start(o order) {
 	pid, err := 0, error(ErrLate)
 	if now := Now(); (o.StartBy == 0 || now < o.StartBy) && (k.deadlines.Stop == 0 || now < k.deadlines.Stop) {
+		if o.Stamp != "" { // no start time is to be had here; the time of now is as good a name
+			o.Env = append(o.Env, fmt.Sprintf("%s%d:%d", o.Stamp, os.Getpid(), Now()))
+		}
 		pid, err = syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{
 			Env: o.Env, Files: []uintptr{3, 4, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
 		})

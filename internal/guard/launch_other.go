@@ -224,7 +224,7 @@ func (g *Guard) Start(ctx context.Context, o Order) (pid int, err error) {
 		m.files = append(m.files, int(f.Fd()))
 	}
 	name := o.Argv[0]
-	m.Order = &order{o.Path, o.Argv, o.Env, o.StartBy}
+	m.Order = &order{o.Path, o.Argv, o.Env, o.Stamp, o.StartBy}
 	if g.line.send(m) != nil {
 		return 0, ErrGuardDied
 	}

@@ -134,7 +134,7 @@ func closeAll(fds []int) {
 // packOrder writes path, arguments and environment to an anonymous file: they can be larger than a message.
 func packOrder(o Order) (*os.File, error) {
 	fields := append([]string{o.Path, strconv.Itoa(len(o.Argv))}, o.Argv...)
-	fields = append(fields, o.Env...)
+	fields = append(append(fields, o.Env...), o.Stamp)
 	for _, s := range fields {
 		if strings.IndexByte(s, 0) >= 0 {
 			return nil, syscall.EINVAL
@@ -168,10 +168,11 @@ func unpackOrder(fd int) (o Order, err error) {
 		return o, syscall.EINVAL
 	}
 	argc, err := strconv.Atoi(fields[1])
-	if err != nil || argc < 1 || argc > len(fields)-2 {
+	if err != nil || argc < 1 || argc > len(fields)-3 {
 		return o, syscall.EINVAL
 	}
-	o.Path, o.Argv, o.Env = fields[0], fields[2:2+argc], fields[2+argc:]
+	last := len(fields) - 1
+	o.Path, o.Argv, o.Env, o.Stamp = fields[0], fields[2:2+argc], fields[2+argc:last], fields[last]
 	return o, nil
 }
 

@@ -42,6 +42,7 @@ type message struct {
 type order struct {
 	Path      string
 	Argv, Env []string
+	Stamp     string
 	StartBy   time.Duration
 }
 
