@@ -221,28 +221,53 @@ func (c *client) expire() {
 	}
 }
 
+// flushAfter is how long the library needs to queue its farewell.
+const flushAfter = 5 * time.Millisecond
+
 // close ends the session, if politely by telling the server, and waits for all
 // that belongs to it.
 func (c *client) close(politely bool) {
 	c.mu.Lock()
-	first, up := !c.closed, c.up
+	first, polite := !c.closed, politely && c.up
 	c.closed, c.up = true, false
 	c.change()
 	c.mu.Unlock()
 	if first {
-		if up && politely {
-			c.conn.Close()
-		}
-		c.cancel()
+		c.shut(polite)
+	}
+	for range c.events {
+	}
+	c.wg.Wait()
+}
+
+func (c *client) shut(polite bool) {
+	hangUp := func() {
 		c.mu.Lock()
 		w := c.wire
 		c.mu.Unlock()
 		if w != nil {
 			_ = w.Close()
 		}
-		c.conn.Close() // without a connection this takes a second
 	}
-	for range c.events {
+	if polite {
+		c.conn.Close()
+		c.cancel()
+		hangUp()
+		return
 	}
-	c.wg.Wait()
+	hangUp()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		c.conn.Close()
+	}()
+	// Without a connection the library waits a second for an answer, unless its
+	// loop, which our dialer holds up, finds the farewell queued when it ends.
+	select {
+	case <-told:
+	case <-time.After(flushAfter):
+	}
+	c.cancel()
+	hangUp()
+	<-told
 }

@@ -70,13 +70,13 @@ func (c *client) dial(_, addr string, _ time.Duration) (net.Conn, error) {
 // once right away; after that, pauses grow to an eighth of the session.
 func (c *client) pause() error {
 	c.mu.Lock()
-	over := c.expired
+	over := c.expired || c.closed
 	rounds := c.attempts / len(c.set.hosts)
 	c.attempts++
 	limit := min(c.asked/8, time.Second)
 	c.mu.Unlock()
 	if over {
-		<-c.ctx.Done() // the library wants a new session
+		<-c.ctx.Done() // the library would begin a new session
 	}
 	if rounds > 0 {
 		d := min(10*time.Millisecond<<min(rounds, 10), limit)
