@@ -167,8 +167,6 @@ func (c *client) ready(ctx context.Context) (gen int, err error) {
 			err = c.fatal
 		case c.up:
 			gen = c.gen
-		case lease.IsPermanent(c.lastErr):
-			err = c.lastErr
 		case c.failures >= limit:
 			err = fmt.Errorf("zookeeper: no server answers: %w", c.lastErr)
 		default:

@@ -146,6 +146,32 @@ func TestGhosts(t *testing.T) {
 	}
 }
 
+// A call that ends between the making of the node and its first look at it: the
+// next one finds that node.
+func TestNodeOfAnAbandonedCall(t *testing.T) {
+	t.Parallel()
+	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	b := open(t, "zk://"+z.Addr)
+	s := newSession(b, "m", lease.Contender{ID: "x"})
+	defer func() { _ = s.Close() }()
+	cl, err := s.connect(8 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.find(t.Context(), cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Try(t.Context(), lease.TryRequest{Lease: 8 * time.Second, TTL: 4 * time.Second, Queue: true})
+	if err != nil || a.State != lease.Mine || s.own.name != l.name {
+		t.Errorf("%+v, %v", a, err)
+	}
+	names, _, err := raw(t, z.Addr).Children(s.dir)
+	if err != nil || len(names) != 1 {
+		t.Error(names, err)
+	}
+}
+
 // Servers that cannot be reached, each in its way, beside one that can.
 func TestBadServers(t *testing.T) {
 	t.Parallel()

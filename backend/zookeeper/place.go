@@ -64,7 +64,7 @@ func (s *session) join(ctx context.Context, cl *client) (again bool, err error) 
 		latch: l, czxid: stat.Czxid, birth: birth(root),
 		ctime: time.Duration(stat.Ctime) * time.Millisecond, seen: seen,
 	}
-	s.gen = gen
+	s.gen, s.unsure = gen, false
 	s.mu.Lock()
 	s.pred, s.stale = "", true // watches do not always survive a change of connections
 	s.mu.Unlock()
@@ -126,8 +126,8 @@ func first(q queue) latch {
 	return q[0]
 }
 
-// ghosts looks for nodes of ours if a request to make one went unanswered: it
-// may have been carried out. Those beyond the first few are removed.
+// ghosts looks for nodes of ours if there may be some: a request whose reply was
+// lost may have been carried out. Those beyond the first few are removed.
 func (s *session) ghosts(ctx context.Context, cl *client, keep int) (queue, error) {
 	if !s.unsure {
 		return nil, nil
@@ -162,13 +162,16 @@ func (s *session) ghosts(ctx context.Context, cl *client, keep int) (queue, erro
 func (s *session) create(cl *client) bool {
 	f := &creation{done: make(chan struct{})}
 	name := s.dir + "/" + protected + s.guid + "-" + latchPrefix
-	s.creating = f
-	return cl.spawn(func() {
+	ok := cl.spawn(func() {
 		defer close(f.done)
 		f.path, f.err = call(cl.ctx, cl, writes, "create "+name, func(c *zk.Conn) (string, error) {
 			return c.Create(name, encodeParty(s.c), zk.FlagEphemeral|zk.FlagSequence, s.b.acl())
 		})
 	})
+	if ok {
+		s.creating, s.unsure = f, true // until join knows the node
+	}
+	return ok
 }
 
 // settle waits for the request to make our node, if there is one under way.
@@ -183,8 +186,8 @@ func (s *session) settle(ctx context.Context) (string, error) {
 		return "", ctx.Err()
 	}
 	s.creating = nil
-	if f.err != nil && !isAnswer(f.err) {
-		s.unsure = true
+	if f.err != nil && isAnswer(f.err) {
+		s.unsure = false
 	}
 	return f.path, f.err
 }
@@ -194,7 +197,6 @@ func (s *session) giveUp(ctx context.Context, cl *client) error {
 	if s.creating != nil {
 		if path, err := s.settle(ctx); err == nil {
 			if err := s.delete(ctx, cl, path); err != nil {
-				s.unsure = true
 				return err
 			}
 		} else if s.creating != nil {

@@ -37,7 +37,7 @@ type session struct {
 	asked    time.Duration
 	own      *latchNode // nil: none, as far as is known
 	creating *creation  // a request to make it is under way
-	unsure   bool       // such a request went unanswered
+	unsure   bool       // there may be nodes of ours that are not known
 	gen      int        // of the connection by which own and its watches were last looked at
 	claiming bool       // a claim may be there
 	claimed  bool       // the mutex is ours

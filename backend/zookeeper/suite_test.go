@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -41,14 +40,6 @@ func (m mortal) Session(mutex string, c lease.Contender) lease.Session {
 func (m mortalSession) Close() error {
 	m.crash()
 	return nil
-}
-
-// Release outlives the suite's context for a moment: where order is tested, that
-// ends while the last one still releases.
-func (m mortalSession) Release(ctx context.Context, r lease.ReleaseRequest) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 900*time.Millisecond)
-	defer cancel()
-	return m.session.Release(ctx, r)
 }
 
 // crash ends a session as a kill -9 does.
