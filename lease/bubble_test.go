@@ -105,8 +105,6 @@ func (c *contending) holder(t *testing.T) *lease.Holder {
 	return nil
 }
 
-func (c *contending) owns() bool { return len(c.h) > 0 }
-
 // tampered is a session whose answers a test changes on their way.
 type tampered struct {
 	lease.Backend

@@ -179,7 +179,7 @@ func (p *proc) call(seq int, run func() (lease.Answer, error)) {
 	}
 	w.after(out, func() {
 		a, err := run()
-		if err != errLost {
+		if !errors.Is(err, errLost) {
 			reply(a, err)
 		}
 	})

@@ -11,7 +11,7 @@ func (m *machine) start(now Instant) []action {
 	m.began = now
 	m.connectBy = now + m.connect
 	m.contend(now)
-	return m.take(now)
+	return m.take()
 }
 
 // step tells what happened at now. The clock comes first: what it decides is
@@ -39,18 +39,18 @@ func (m *machine) step(now Instant, in input) []action {
 		m.gaveUp(now, in.err)
 	}
 	m.due(now)
-	return m.take(now)
+	return m.take()
 }
 
-func (m *machine) take(now Instant) []action {
-	m.planned = m.wake(now)
+func (m *machine) take() []action {
+	m.planned = m.wake()
 	out := m.out
 	m.out = nil
 	return out
 }
 
 // wake is when step must be called next though nothing happens; 0: never.
-func (m *machine) wake(now Instant) Instant {
+func (m *machine) wake() Instant {
 	var w Instant
 	at := func(t Instant) {
 		if t > 0 && (w == 0 || t < w) {
