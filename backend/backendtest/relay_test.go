@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -47,8 +48,8 @@ func TestRelay(t *testing.T) {
 		return err
 	}
 	timedOut := func(err error) bool {
-		e, ok := err.(net.Error)
-		return ok && e.Timeout()
+		var e net.Error
+		return errors.As(err, &e) && e.Timeout()
 	}
 	c := dial()
 	if err := echo(c, 5*time.Second); err != nil {

@@ -89,7 +89,7 @@ func dial(ctx context.Context, network, addr string, secure *tls.Config, who log
 
 // use makes calls that end with the context. The connection is of no use after
 // one that did not end by itself.
-func (c *conn) use(ctx context.Context, calls func(*goredis.Client) error) (err error, usable bool) {
+func (c *conn) use(ctx context.Context, calls func(*goredis.Client) error) (usable bool, err error) {
 	stop := context.AfterFunc(ctx, c.kill)
 	err = calls(c.lib)
 	if !stop() && err != nil {
@@ -98,7 +98,7 @@ func (c *conn) use(ctx context.Context, calls func(*goredis.Client) error) (err 
 	err = outOfTime(ctx, err)
 	var reply goredis.Error
 	answered := err == nil || errors.As(err, &reply) || errors.Is(err, errShort)
-	return err, answered && ctx.Err() == nil && !deposed(err)
+	return answered && ctx.Err() == nil && !deposed(err), err
 }
 
 // outOfTime is the context's own error if the connection ran into its deadline

@@ -23,7 +23,6 @@ func TestRestartEmpty(t *testing.T) {
 	r := waiter.request()
 	r.Seen = seen(is(t, waiter.try(), lease.Held, owner.id))
 	w.r.Restart()
-	began := time.Now()
 	a, err := waiter.Try(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +50,7 @@ func TestRestartEmpty(t *testing.T) {
 	r = waiter.request()
 	r.Seen = seen(is(t, waiter.try(), lease.Held, owner.id))
 	w.r.Restart()
-	began = time.Now()
+	began := time.Now()
 	for {
 		a, err = waiter.Try(t.Context(), r)
 		if err != nil {

@@ -95,6 +95,20 @@ func TestOtherConnections(t *testing.T) {
 		bells.end()
 		waiter.release()
 	}
+	for _, x := range []*backendtest.Redis{r, s} {
+		// Of each backend one for calls and one that listens; the rest are ours.
+		info := x.Text("INFO", "stats")
+		if n := count(info, "total_connections_received") - count(x.Text("INFO", "commandstats"), "cmdstat_ping:calls") - 3; n > 4 {
+			t.Errorf("%d connections", n)
+		}
+	}
+}
+
+func count(info, field string) int {
+	_, rest, _ := strings.Cut(info, field)
+	n := 0
+	_, _ = fmt.Sscanf(strings.TrimLeft(rest, ":="), "%d", &n)
+	return n
 }
 
 // replied is an error as the server answers it.

@@ -106,9 +106,7 @@ func TestClusterMoves(t *testing.T) {
 		}
 	}
 	// Move the slot of m0 to another node, step by step.
-	slot := nodes[0].Text("CLUSTER", "KEYSLOT", ownerKey("m0"))
-	n := nodes[0].Number("CLUSTER", "KEYSLOT", ownerKey("m0"))
-	slot = strconv.FormatInt(n, 10)
+	slot := strconv.FormatInt(nodes[0].Number("CLUSTER", "KEYSLOT", ownerKey("m0")), 10)
 	var from, to *backendtest.Redis
 	for _, r := range nodes {
 		if r.Number("CLUSTER", "COUNTKEYSINSLOT", slot) > 0 {
@@ -195,12 +193,12 @@ func TestOneConnectionACall(t *testing.T) {
 	}
 	defer c.close()
 	ping := func(lib *goredis.Client) error { return lib.Ping(t.Context()).Err() }
-	if err, usable := c.use(t.Context(), ping); err != nil || !usable {
+	if usable, err := c.use(t.Context(), ping); err != nil || !usable {
 		t.Fatal(err)
 	}
 	c.kill()
 	for range 3 {
-		if err, usable := c.use(t.Context(), ping); err == nil || usable {
+		if usable, err := c.use(t.Context(), ping); err == nil || usable {
 			t.Error("it dialed by itself")
 		}
 	}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -105,7 +106,7 @@ func TestJVMHandOver(t *testing.T) {
 	if err != nil || s.State != lease.Held || s.Owner != j.id || s.Fence != 0 || s.Lease <= 0 || s.Detail != "" {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if err := w.b.Revoke(t.Context(), "m", j.id); err != lease.ErrForeign {
+	if err := w.b.Revoke(t.Context(), "m", j.id); !errors.Is(err, lease.ErrForeign) {
 		t.Error(err)
 	}
 	bell := p.wait()

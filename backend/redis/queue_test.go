@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -150,7 +151,7 @@ func TestPollersAreNotStarved(t *testing.T) {
 	w := newWorld(t, backendtest.RedisOptions{ACL: "user default on nopass ~* &* +@all\n" +
 		"user app on >secret ~* resetchannels +@all\n"})
 	polling := open(t, "redis://app:secret@"+w.r.Addr)
-	if err := contender(t, polling, "m", "").Listen(t.Context(), func(lease.Ring) {}); err != lease.ErrNoPush {
+	if err := contender(t, polling, "m", "").Listen(t.Context(), func(lease.Ring) {}); !errors.Is(err, lease.ErrNoPush) {
 		t.Fatal(err)
 	}
 	terms := terms(t, 3*time.Second)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,7 +127,7 @@ func (b *Backend) once(ctx context.Context, addr string, asking bool, calls func
 			}
 		}
 		c.asking.Store(asking)
-		err, usable := c.use(ctx, calls)
+		usable, err := c.use(ctx, calls)
 		if usable {
 			b.shelf.put(addr, c)
 			return err
@@ -199,9 +200,9 @@ func (b *Backend) masters(ctx context.Context) ([]string, error) {
 	if b.set.kind != cluster {
 		return []string{first}, nil
 	}
-	var slots []goredis.ClusterSlot
+	var slots []any
 	err := b.on(ctx, "", func(lib *goredis.Client) (err error) {
-		slots, err = lib.ClusterSlots(ctx).Result()
+		slots, err = lib.Do(ctx, "CLUSTER", "SLOTS").Slice()
 		return err
 	})
 	if err != nil {
@@ -209,20 +210,33 @@ func (b *Backend) masters(ctx context.Context) ([]string, error) {
 	}
 	var addrs []string
 	for _, s := range slots {
-		if len(s.Nodes) == 0 {
-			continue
+		addr := masterOf(s, first)
+		if addr == "" {
+			return nil, errNonsense
 		}
-		host, port, err := net.SplitHostPort(s.Nodes[0].Addr)
-		if err != nil {
-			continue
-		}
-		if host == "" {
-			host, _, _ = net.SplitHostPort(first)
-		}
-		if addr := net.JoinHostPort(host, port); !slices.Contains(addrs, addr) {
+		if !slices.Contains(addrs, addr) {
 			addrs = append(addrs, addr)
 			b.routes.learn("", addr)
 		}
 	}
 	return addrs, nil
+}
+
+// masterOf reads one part of CLUSTER SLOTS: begin, end, and the nodes, of which
+// the first is the master, as host, port and more.
+func masterOf(part any, asked string) string {
+	p, _ := part.([]any)
+	if len(p) < 3 {
+		return ""
+	}
+	node, _ := p[2].([]any)
+	if len(node) < 2 {
+		return ""
+	}
+	host, _ := node[0].(string)
+	port, _ := node[1].(int64)
+	if host == "" || host == "?" {
+		host, _, _ = net.SplitHostPort(asked)
+	}
+	return net.JoinHostPort(host, strconv.FormatInt(port, 10))
 }

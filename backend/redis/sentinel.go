@@ -36,7 +36,7 @@ func (b *Backend) dialMaster(ctx context.Context) (*conn, string, error) {
 // proveMaster asks the server itself: right after a failover some sentinels
 // still name the old one.
 func (b *Backend) proveMaster(ctx context.Context, c *conn, addr string) error {
-	err, usable := c.use(ctx, func(lib *goredis.Client) error {
+	usable, err := c.use(ctx, func(lib *goredis.Client) error {
 		role, err := lib.Do(ctx, "ROLE").Slice()
 		if refused(err) {
 			return nil // a server that is no master refuses what matters
@@ -110,7 +110,7 @@ func (b *Backend) askSentinel(ctx context.Context, host string) (string, error) 
 	}
 	defer c.close()
 	var addr []string
-	err, _ = c.use(ctx, func(lib *goredis.Client) (err error) {
+	_, err = c.use(ctx, func(lib *goredis.Client) (err error) {
 		addr, err = lib.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", b.set.master).StringSlice()
 		return err
 	})

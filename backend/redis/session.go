@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"sync"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -31,7 +32,7 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 		return lease.Answer{}, lease.ErrSpent
 	}
 	hears := ear.hears() // before the request is sent
-	got, a, err := s.ask(ctx, acquire,
+	got, a, err := s.ask(ctx, acquire, r.Lease,
 		s.id, ms(r.Lease), ms(r.TTL), bit(r.Queue), bit(r.StartOver), s.info, score,
 		r.Seen.Owner, r.Seen.Fence, r.Seen.Birth, ms(r.Seen.Lease), bit(s.b.set.kind == cluster))
 	if err != nil {
@@ -53,22 +54,22 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 
 // ask runs a script that answers about the mutex. What is the contender's must
 // also have reached the replicas.
-func (s *session) ask(ctx context.Context, op func() script, args ...any) (got reply, a lease.Answer, err error) {
+func (s *session) ask(ctx context.Context, op func() script, span time.Duration, args ...any) (got reply, a lease.Answer, err error) {
 	err = s.b.on(ctx, s.mutex, func(lib *goredis.Client) (err error) {
-		if got, err = op().run(ctx, lib, s.mutex, args...); err != nil {
+		if got, err = op().run(ctx, lib, s.mutex, args...); err != nil || got.state() != "mine" {
 			return err
 		}
-		if a, err = got.answer(); err != nil || a.State != lease.Mine {
-			return err
-		}
-		return s.b.replicated(ctx, lib, a.Lease)
+		return s.b.replicated(ctx, lib, span)
 	})
+	if err == nil {
+		a, err = got.answer()
+	}
 	return got, a, err
 }
 
 // Renew is [lease.Session.Renew].
 func (s *session) Renew(ctx context.Context, r lease.RenewRequest) (lease.Answer, error) {
-	_, a, err := s.ask(ctx, renew,
+	_, a, err := s.ask(ctx, renew, r.Lease,
 		s.id, ms(r.Lease), ms(r.TTL), s.info, r.Fence, bit(r.Reassert), bit(r.Dying))
 	if err != nil {
 		return lease.Answer{}, err
