@@ -237,7 +237,6 @@ func (w *world) steal() {
 	w.log("stolen by %s: %v", thief.ID, err)
 	w.lastFence++
 	for _, j := range w.alive {
-		j := j
 		// One renewal period with its attempt, the time to end, and to be killed.
 		bound := w.terms.TTL/3 + w.terms.KillAfter + w.kappa() + 100*time.Millisecond
 		w.after(bound, func() {

@@ -91,7 +91,7 @@ func DieOf(sig syscall.Signal) {
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if sig == unix.SIGKILL {
 		unix.Kill(unix.Getpid(), sig)
-		time.Sleep(time.Second)
+		<-time.After(time.Second) // PID 1 of a namespace survives it
 		return
 	}
 	byDefault(sig)

@@ -49,7 +49,7 @@ func (t *tree) members() []member {
 		}
 	}
 	grow(t.self)
-	for i := 0; i < len(all); i++ {
+	for i := 0; i < len(all); i++ { //nolint:intrange // all grows meanwhile
 		grow(all[i].pid)
 	}
 	return all

@@ -36,14 +36,14 @@ func (g *Guard) demand(kind byte) {
 	g.killed = g.killed || kind == msgKill
 	now := Now()
 	g.tell(message{kind: kind})
-	g.expect(now, now+g.patience(now))
+	g.expect(now + g.patience(now))
 }
 
 // errNotWanted is why an order was not carried out that was taken back before the guard had it.
 var errNotWanted = errors.New("stopped before the start")
 
 // expect has the guard answer the latest message by an instant.
-func (g *Guard) expect(now, by time.Duration) {
+func (g *Guard) expect(by time.Duration) {
 	g.asked = g.seq
 	if g.answerBy == 0 || by < g.answerBy {
 		g.answerBy = by
@@ -167,7 +167,7 @@ func (g *Guard) ask(now time.Duration) {
 		g.askAt = 0
 	}
 	g.tell(message{kind: msgPing})
-	g.expect(now, by)
+	g.expect(by)
 }
 
 // lookAtGuard resumes a guard that was stopped. There is no reason to stop one alone; while it is, nobody
@@ -236,7 +236,8 @@ func (g *Guard) lostGuard() {
 // endTree is one round of killing everything that descends from this process, other guards aside. Processes
 // that the program started itself are not told apart from those of the job.
 func (g *Guard) endTree(now time.Duration) {
-	if g.collect() && g.collect() {
+	none := g.collect()
+	if none = none && g.collect(); none { // also after what the first look reaped has handed over its own
 		g.finish()
 		if g.pending != nil {
 			g.pending <- startAnswer{err: ErrGuardDied}

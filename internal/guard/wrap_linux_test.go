@@ -256,7 +256,7 @@ while :; do sleep 0.01; done`, ready
 const storm = `trap '' TERM; (while :; do (sleep 0.02 &) ; done) & while :; do sleep 0.02 & sleep 0.01; done`
 
 // hopper is a process that forks another and ends, at the highest rate: whoever looks for it finds it gone.
-const hopper = `trap '' TERM; h() { h & }; h; h; while :; do sleep 0.01; done`
+const hopper = `trap '' TERM; h() { h & }; for i in 1 2; do h; done; while :; do sleep 0.01; done`
 
 func exists(path string) func() bool {
 	return func() bool {
