@@ -216,12 +216,12 @@ end
 
 -- flush writes what was collected, the refusable first. While somebody of our
 -- kind owns the mutex, only its own operations move the end of the hash.
-local function flush(own)
-  if next(changes) or own then
+local function flush(owning)
+  if next(changes) or owning then
     local last = math.max(now, embargoed() and num('e_end') or 0)
     local short = num('exp') < last + HOUR / 2
     if recorded() then last = math.max(last, num('end')) end
-    if own or short then set('exp', text(last + HOUR)) end
+    if owning or short then set('exp', text(last + HOUR)) end
     if not hash.birth then set('birth', text(us)) end
   end
   local put, cut = {}, {}

@@ -19,13 +19,13 @@ if tomb > 0 then
   end
   set('t:' .. id, text(now + tomb))
 end
-local own = hash.owner == id and not hash.released
-if own then
+local recent = hash.owner == id and not hash.released
+if recent then
   set('released', '1')
   if num('end') > now then set('end', text(now)) end
   unset('revoked')
 end
-if had or own then tell('released', id) end
+if had or recent then tell('released', id) end
 if hash.e_owner == id and embargoed() then
   set('e_end', text(now))
   tell('released', id)
@@ -33,6 +33,6 @@ end
 leave(id)
 settle()
 if not holder() and not embargoed() then turn(nil, id, cluster) end
-if next(changes) or #unqueued > 0 then flush(own) end
+if next(changes) or #unqueued > 0 then flush(recent) end
 publish()
 return {'left'}
