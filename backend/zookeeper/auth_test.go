@@ -15,7 +15,7 @@ import (
 // once, and the user is known again after the server was restarted.
 func TestAuth(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	admin := raw(t, z.Addr)
 	if _, err := admin.Create("/app", nil, zk.FlagPersistent, zk.DigestACL(zk.PermAll, "ops", "hunter2")); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestAuth(t *testing.T) {
 // acl=read lets everybody look, and nobody else contend.
 func TestReadableACL(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	a := &arena{t: t, mutex: "a/b", terms: terms(t, 4*time.Second, 4*time.Second)}
 	owner := a.run(open(t, "zk://ops:hunter2@"+z.Addr+"/x?acl=read"), "owner")
 	h := owner.owns()

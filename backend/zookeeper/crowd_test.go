@@ -22,7 +22,7 @@ import (
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	const contenders, rounds = 20, 4
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	c := raw(t, z.Addr)
 	dir := "/crowd" + queues + "/m"
 	x := terms(t, 4*time.Second, 4*time.Second)
@@ -77,7 +77,7 @@ func TestCrowd(t *testing.T) {
 // Eight in the queue, one after the other, with a server that waits for its disk.
 func TestHandOver(t *testing.T) {
 	const waiters = 8
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{Durable: true})
+	z := serve(t, backendtest.ZooKeeperOptions{Durable: true})
 	a := &arena{t: t, mutex: "m", terms: terms(t, 10*time.Second, 6*time.Second)}
 	var jobs []*job
 	for i := range waiters + 1 {
@@ -123,7 +123,7 @@ func goroutines() (n int, stacks string) {
 // Nothing runs on after Close, whatever the server was doing, and no session or
 // node is left.
 func TestNothingIsLeft(t *testing.T) {
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	x := terms(t, 4*time.Second, 4*time.Second)
 	request := lease.TryRequest{Lease: x.Lease(), TTL: x.TTL, Queue: true}
 	for _, c := range []struct {
@@ -189,7 +189,7 @@ func TestNothingIsLeft(t *testing.T) {
 // Waiters that wait cost heartbeats and nothing else: nothing is written.
 func TestIdleWaiters(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	relay := backendtest.StartRelay(t, z.Addr)
 	a := &arena{t: t, mutex: "m", terms: terms(t, 10*time.Second, 6*time.Second)}
 	c := raw(t, z.Addr)

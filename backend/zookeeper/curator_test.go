@@ -108,7 +108,7 @@ func (l *curator) getsIt(t *testing.T) {
 // is in front of whom.
 func TestMixedQueue(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	b := open(t, "zk://"+z.Addr)
 	a := &arena{t: t, mutex: "mixed/Queue", terms: terms(t, 2*time.Second, 2*time.Second)}
 	dir := b.queueDir(a.mutex)

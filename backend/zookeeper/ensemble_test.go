@@ -53,7 +53,7 @@ func renewed(t *testing.T, h *lease.Holder) {
 // death of the leader does not either.
 func TestEnsembleFaults(t *testing.T) {
 	t.Parallel()
-	e := backendtest.StartZooKeeperEnsemble(t, 3, backendtest.ZooKeeperOptions{})
+	e := serveThree(t, backendtest.ZooKeeperOptions{})
 	var addrs []string
 	relays := map[string]*backendtest.Relay{}
 	for _, m := range e.Members {
@@ -96,7 +96,7 @@ func TestFollowerCutOff(t *testing.T) {
 	t.Parallel()
 	// A session of hardly more than two ticks is the worst case: the leader hears
 	// of it every half tick.
-	e := backendtest.StartZooKeeperEnsemble(t, 3, backendtest.ZooKeeperOptions{Tick: 1400 * time.Millisecond})
+	e := serveThree(t, backendtest.ZooKeeperOptions{Tick: 1400 * time.Millisecond})
 	a := &arena{t: t, mutex: "m", terms: terms(t, 1500*time.Millisecond, 1500*time.Millisecond)}
 	for range 3 {
 		e.Settle(t)
@@ -119,7 +119,7 @@ func TestFollowerCutOff(t *testing.T) {
 // With other servers to go to, the owner leaves such a follower in time.
 func TestFollowerCutOffWithOthers(t *testing.T) {
 	t.Parallel()
-	e := backendtest.StartZooKeeperEnsemble(t, 3, backendtest.ZooKeeperOptions{})
+	e := serveThree(t, backendtest.ZooKeeperOptions{})
 	var addrs []string
 	for _, m := range e.Members {
 		addrs = append(addrs, m.Addr)

@@ -15,7 +15,7 @@ import (
 // mutex has stopped before, and its old node is nobody's.
 func TestServerStopped(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	a := &arena{t: t, mutex: "m", terms: terms(t, 600*time.Millisecond, 600*time.Millisecond)}
 	for round := range 4 {
 		b1, b2 := open(t, "zk://"+z.Addr), open(t, "zk://"+z.Addr)
@@ -47,7 +47,7 @@ func TestServerStopped(t *testing.T) {
 // A server that comes back with its data in time costs nothing.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	b := open(t, "zk://"+z.Addr)
 	a := &arena{t: t, mutex: "m", terms: terms(t, 10*time.Second, 6*time.Second)}
 	owner := a.run(b, "owner")
@@ -73,7 +73,7 @@ func TestServerRestarts(t *testing.T) {
 // lease, and the fence does not go back.
 func TestEmptied(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	a := &arena{t: t, mutex: "m", terms: terms(t, 1500*time.Millisecond, 1500*time.Millisecond)}
 	owner := a.run(open(t, "zk://"+z.Addr), "owner")
 	fence := owner.owns().Fence()
@@ -104,7 +104,7 @@ func TestEmptied(t *testing.T) {
 // A node that somebody deleted is a loss, at once.
 func TestOwnNodeDeleted(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	b := open(t, "zk://"+z.Addr)
 	c := raw(t, z.Addr)
 	a := &arena{t: t, mutex: "m", terms: terms(t, 4*time.Second, 4*time.Second)}
@@ -129,7 +129,7 @@ func TestOwnNodeDeleted(t *testing.T) {
 // A claim that somebody deleted decides nothing, and is written anew.
 func TestClaimDeleted(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	b := open(t, "zk://"+z.Addr)
 	c := raw(t, z.Addr)
 	a := &arena{t: t, mutex: "m", terms: terms(t, 4*time.Second, 4*time.Second)}
@@ -160,7 +160,7 @@ func TestClaimDeleted(t *testing.T) {
 // Waiters whose nodes are deleted, with the parent, make them again and go on.
 func TestParentDeleted(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	b := open(t, "zk://"+z.Addr)
 	c := raw(t, z.Addr)
 	a := &arena{t: t, mutex: "deep/er", terms: terms(t, 4*time.Second, 4*time.Second)}
@@ -215,7 +215,7 @@ func TestGranted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			z := backendtest.StartZooKeeper(t, c.options)
+			z := serve(t, c.options)
 			relay := backendtest.StartRelay(t, z.Addr)
 			b := open(t, "zk://"+relay.Addr)
 			a := &arena{t: t, mutex: "m", terms: terms(t, c.asked/2, c.asked/2)}
@@ -245,7 +245,7 @@ func TestGranted(t *testing.T) {
 // A run that does not wait is told at once who has the mutex, and leaves nothing.
 func TestOnce(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	b := open(t, "zk://"+z.Addr)
 	c := raw(t, z.Addr)
 	a := &arena{t: t, mutex: "m", terms: terms(t, 10*time.Second, 6*time.Second)}
@@ -287,10 +287,10 @@ func TestOnce(t *testing.T) {
 // place, whatever it believes: it comes back with a new id, at the end.
 func TestFrozenWaiter(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	relay := backendtest.StartRelay(t, z.Addr)
 	direct := open(t, "zk://"+z.Addr)
-	a := &arena{t: t, mutex: "m", terms: terms(t, 1500*time.Millisecond, 1500*time.Millisecond)}
+	a := &arena{t: t, mutex: "m", terms: terms(t, 3*time.Second, 3*time.Second)}
 	owner := a.run(direct, "owner")
 	owner.owns()
 	frozen := a.run(open(t, "zk://"+relay.Addr), "frozen")

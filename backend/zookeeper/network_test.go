@@ -16,7 +16,7 @@ import (
 // A release that a waiter cannot hear of is found when it is back.
 func TestLostWatch(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	for _, duringTheGap := range []bool{true, false} {
 		relay := backendtest.StartRelay(t, z.Addr)
 		a := &arena{t: t, mutex: "m", terms: terms(t, 5*time.Second, 5*time.Second)}
@@ -80,7 +80,7 @@ func watchFor(t *testing.T, b *Backend, mutex string) *atomic.Value {
 // and none after the release.
 func TestGhosts(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	direct := open(t, "zk://"+z.Addr)
 	x := terms(t, 4*time.Second, 4*time.Second)
 	holder := direct.Session("m", lease.Contender{ID: "holder"})
@@ -150,7 +150,7 @@ func TestGhosts(t *testing.T) {
 // next one finds that node.
 func TestNodeOfAnAbandonedCall(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	b := open(t, "zk://"+z.Addr)
 	s := newSession(b, "m", lease.Contender{ID: "x"})
 	defer func() { _ = s.Close() }()
@@ -175,7 +175,7 @@ func TestNodeOfAnAbandonedCall(t *testing.T) {
 // Servers that cannot be reached, each in its way, beside one that can.
 func TestBadServers(t *testing.T) {
 	t.Parallel()
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{Config: []string{"maxClientCnxns=2"}})
+	z := serve(t, backendtest.ZooKeeperOptions{Config: []string{"maxClientCnxns=2"}})
 	silentPort, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func terminate(t *testing.T, c backendtest.Certificates, target string) (addr st
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	c := backendtest.MakeCertificates(t)
-	z := backendtest.StartZooKeeper(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{})
 	addr := terminate(t, c, z.Addr)
 	try := func(options string) error {
 		b := open(t, "zk://"+addr+"?tls=true"+options)
