@@ -68,6 +68,8 @@ func StartMySQL(t testing.TB, o MySQLOptions) *MySQL {
 		"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(m.Port), "--skip-name-resolve", "--init-file=" + users,
 		"--performance-schema=0", "--innodb-buffer-pool-size=8M", "--innodb-flush-log-at-trx-commit=2",
 	}
+	// At its start a server clears its temporary tables away, and others' with them.
+	argv = append(argv, "--tmpdir="+dir)
 	argv = append(argv, asRoot()...)
 	argv = append(argv, o.Args...)
 	if o.TZ != "" {

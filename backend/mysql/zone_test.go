@@ -12,8 +12,12 @@ import (
 // A server whose local time falls back an hour: nothing is early, nothing late.
 func TestLocalTimeFallsBack(t *testing.T) {
 	t.Parallel()
-	at := time.Now().Add(4 * time.Second)
-	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{TZ: fallingBack(t, at)})
+	var at time.Time
+	var m *backendtest.MySQL
+	for early := 5 * time.Second; time.Until(at) < 2*time.Second; early *= 2 {
+		at = time.Now().Add(early) // the server has to be up by then
+		m = backendtest.StartMySQL(t, backendtest.MySQLOptions{TZ: fallingBack(t, at)})
+	}
 	name, root := m.Database(t)
 	a := newArena(t, 900*time.Millisecond, 900*time.Millisecond)
 	local := func() int {
