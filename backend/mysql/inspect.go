@@ -31,7 +31,7 @@ func (b *Backend) Inspect(ctx context.Context, mutex string) (lease.Snapshot, er
 func (b *Backend) jvmOnly(ctx context.Context, l *line, mutex string, s *lease.Snapshot) error {
 	v := view{hasMutex: true}
 	var name string
-	err := l.one(ctx, jvmLookSQL.text, jvmLookSQL.values(args{"mutex": mutex}),
+	err := l.one(ctx, jvmLookSQL().text, jvmLookSQL().values(args{"mutex": mutex}),
 		&v.nowUS, &name, &v.acquiredAt, &v.ttlAt, &v.transition, &v.holder)
 	switch {
 	case number(err) == noSuchTable:
@@ -177,12 +177,12 @@ func (b *Backend) changes(ctx context.Context, mutexes []string) (string, error)
 	defer cancel()
 	var now string
 	err := b.reading(limited, func(l *line) error {
-		err := l.one(limited, strings.ReplaceAll(changeSQL, "NAMED", named), values, &now)
+		err := l.one(limited, strings.ReplaceAll(changeSQL(), "NAMED", named), values, &now)
 		if number(err) != noSuchTable {
 			return err
 		}
 		now = "none"
-		if err = l.one(limited, strings.ReplaceAll(jvmChangeSQL, "NAMED", named), values[:len(mutexes)], &now); number(err) != noSuchTable {
+		if err = l.one(limited, strings.ReplaceAll(jvmChangeSQL(), "NAMED", named), values[:len(mutexes)], &now); number(err) != noSuchTable {
 			return err
 		}
 		return nil

@@ -52,14 +52,14 @@ func (d *dialer) Connect(ctx context.Context) (driver.Conn, error) {
 // setUp is one round trip, unless the server is one that lost the old name of
 // the isolation level.
 func setUp(exec func(string) error) error {
-	err := exec(sessionSQL)
+	err := exec(sessionSQL())
 	if number(err) != unknownVariable {
 		return err
 	}
 	if err := exec("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {
 		return err
 	}
-	return exec(isolation.ReplaceAllString(sessionSQL, ""))
+	return exec(isolation().ReplaceAllString(sessionSQL(), ""))
 }
 
 // connector is built from values, not from a text with the password in it.
@@ -131,7 +131,7 @@ func (l *line) write(ctx context.Context, text string, values ...any) (sql.Resul
 
 // exec runs a statement and tells whether it found what it was to change.
 func (l *line) exec(ctx context.Context, s statement, a args) (found bool, r sql.Result, err error) {
-	r, err = l.write(ctx, s.text, s.values(a)...)
+	r, err = l.write(ctx, s().text, s().values(a)...)
 	if err != nil {
 		return false, nil, err
 	}

@@ -5,13 +5,17 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 //go:embed sql/*.sql
 var files embed.FS
 
-// statement is the text of a file in sql/ with its named parameters in order.
-type statement struct {
+// statement is the text of a file in sql/ with its named parameters in order. It
+// is made when it is first needed: the others are not even read by a run.
+type statement func() compiled
+
+type compiled struct {
 	text  string
 	names []string
 }
@@ -20,8 +24,8 @@ type statement struct {
 type args map[string]any
 
 var (
-	schemaSQL    = read("schema")
-	sessionSQL   = text("session")
+	schemaSQL    = sync.OnceValue(func() string { return read("schema") })
+	sessionSQL   = sync.OnceValue(func() string { return text("session") })
 	lookSQL      = compile("look")
 	takeSQL      = compile("take")
 	renewSQL     = compile("renew")
@@ -34,18 +38,18 @@ var (
 	dropSQL      = compile("drop")
 	imposeSQL    = compile("impose")
 	revokeSQL    = compile("revoke")
-	changeSQL    = text("change")
-	jvmChangeSQL = text("jvmchange")
+	changeSQL    = sync.OnceValue(func() string { return text("change") })
+	jvmChangeSQL = sync.OnceValue(func() string { return text("jvmchange") })
 	jvmLookSQL   = compile("jvmlook")
 )
 
 var (
-	comment   = regexp.MustCompile(`(?m)--.*$`)
-	spaces    = regexp.MustCompile(`[ \n]+`)
-	parameter = regexp.MustCompile(`:([a-z_]+)`)
-	isolation = regexp.MustCompile(`/\*M!.*?'READ-COMMITTED',`)
-	word      = regexp.MustCompile(`\b(NOW_US|NOW_MS|NOBODYS|LF|TAB)\b`)
-	macro     = regexp.MustCompile(`\b(POS|BEFORE|WITHOUT|LIVING)\((:\w+)\)`)
+	comment   = lazily(`(?m)--.*$`)
+	spaces    = lazily(`[ \n]+`)
+	parameter = lazily(`:([a-z_]+)`)
+	isolation = lazily(`/\*M!.*?'READ-COMMITTED',`)
+	word      = lazily(`\b(NOW_US|NOW_MS|NOBODYS|LF|TAB)\b`)
+	macro     = lazily(`\b(POS|BEFORE|WITHOUT|LIVING)\((:\w+)\)`)
 )
 
 // words are what the files write for longer expressions.
@@ -78,6 +82,10 @@ var macros = map[string]string{
 	"LIVING": "(LOCATE(CONCAT(LF, $, LF), CONCAT(LF, l.spent)) = 0 AND NOT (l.owner_id = $ AND l.released = 1))",
 }
 
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
+
 func read(name string) string {
 	b, err := files.ReadFile("sql/" + name + ".sql")
 	if err != nil {
@@ -87,26 +95,28 @@ func read(name string) string {
 }
 
 func text(name string) string {
-	s := strings.TrimSpace(spaces.ReplaceAllString(comment.ReplaceAllString(read(name), ""), " "))
-	for macro.MatchString(s) {
-		s = macro.ReplaceAllStringFunc(s, func(m string) string {
-			parts := macro.FindStringSubmatch(m)
+	s := strings.TrimSpace(spaces().ReplaceAllString(comment().ReplaceAllString(read(name), ""), " "))
+	for macro().MatchString(s) {
+		s = macro().ReplaceAllStringFunc(s, func(m string) string {
+			parts := macro().FindStringSubmatch(m)
 			return strings.ReplaceAll(macros[parts[1]], "$", parts[2])
 		})
 	}
-	return word.ReplaceAllStringFunc(s, func(w string) string { return words[w] })
+	return word().ReplaceAllStringFunc(s, func(w string) string { return words[w] })
 }
 
 func compile(name string) statement {
-	s := statement{text: text(name)}
-	s.text = parameter.ReplaceAllStringFunc(s.text, func(p string) string {
-		s.names = append(s.names, p[1:])
-		return "?"
+	return sync.OnceValue(func() compiled {
+		s := compiled{text: text(name)}
+		s.text = parameter().ReplaceAllStringFunc(s.text, func(p string) string {
+			s.names = append(s.names, p[1:])
+			return "?"
+		})
+		return s
 	})
-	return s
 }
 
-func (s statement) values(a args) []any {
+func (s compiled) values(a args) []any {
 	v := make([]any, len(s.names))
 	for i, n := range s.names {
 		value, ok := a[n]
@@ -119,4 +129,4 @@ func (s statement) values(a args) []any {
 }
 
 // Schema is what creates the tables, for whoever may.
-func Schema() string { return schemaSQL }
+func Schema() string { return schemaSQL() }

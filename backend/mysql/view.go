@@ -59,7 +59,7 @@ func look(ctx context.Context, l *line, mutex, me, queue string) (*view, error) 
 		whole, spent                                             sql.NullBool
 		rank                                                     sql.Null[int]
 	}
-	err := l.one(ctx, lookSQL.text, lookSQL.values(args{"mutex": mutex, "me": me, "queue": queue}),
+	err := l.one(ctx, lookSQL().text, lookSQL().values(args{"mutex": mutex, "me": me, "queue": queue}),
 		&v.nowUS,
 		&v.hasMutex, &name, &m.acquired, &m.ttl, &m.transition, &m.owner, &m.version,
 		&v.hasLease, &r.birth, &r.rev, &r.fence, &r.owner, &r.info, &r.acquired, &r.end, &r.lease,
