@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/simba-lock/simba/backend/file"
+	"github.com/simba-lock/simba/backend/mysql"
+	"github.com/simba-lock/simba/backend/redis"
+	"github.com/simba-lock/simba/backend/zookeeper"
 	"github.com/simba-lock/simba/lease"
 )
 
@@ -22,35 +25,61 @@ type Options struct {
 	// LiveGuards finds the processes that watch over a running job and carry a
 	// tag made by [Tag] (file backend).
 	LiveGuards func(tag string) ([]int, error)
+	// Password is used instead of the one in the URL, if it is not empty.
+	Password string
 }
 
 // schemes is for people who mistyped one.
-const schemes = "file:"
+const schemes = "file:, redis:, rediss:, redis+unix:, redis+sentinel:, redis+cluster:, mysql:, zk:"
 
 // Open prepares a backend. It makes no connection: the first call does.
 func Open(ctx context.Context, rawURL string, o Options) (lease.Backend, error) {
+	scheme, _, ok := strings.Cut(rawURL, ":")
+	if !ok && strings.TrimSpace(rawURL) != "" {
+		return nil, fmt.Errorf("%w: it has no scheme; there are: %s", ErrURL, schemes)
+	}
+	switch kind, _, _ := strings.Cut(scheme, "+"); kind {
+	case "redis", "rediss":
+		b, err := redis.Open(ctx, rawURL, redis.Options{Password: o.Password})
+		return opened(b, err)
+	case "mysql":
+		b, err := mysql.Open(rawURL, mysql.Options{Password: o.Password})
+		return opened(b, err)
+	case "zk":
+		b, err := zookeeper.Open(rawURL, zookeeper.Options{Password: o.Password})
+		return opened(b, err)
+	}
 	u, err := parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	switch u.Scheme {
-	case "file":
-		dir, private, err := directory(ctx, u)
-		if err != nil {
-			return nil, err
-		}
-		return file.New(dir, file.Options{LiveGuards: o.LiveGuards, Private: private}), nil
-	case "":
-		return nil, fmt.Errorf("%w: it has no scheme; there are: %s", ErrURL, schemes)
+	if u.Scheme != "file" {
+		return nil, fmt.Errorf("%w: the scheme is unknown; there are: %s", ErrURL, schemes)
 	}
-	return nil, fmt.Errorf("%w: the scheme is unknown; there are: %s", ErrURL, schemes)
+	dir, private, err := directory(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	return file.New(dir, file.Options{LiveGuards: o.LiveGuards, Private: private}), nil
+}
+
+// opened is what a driver that makes no connection when it is opened can say:
+// an error is one of the URL.
+func opened[B lease.Backend](b B, err error) (lease.Backend, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrURL, err)
+	}
+	return b, nil
 }
 
 // Tag is the word that a guard carries for a mutex of this backend, by which
 // others find it; empty if the backend needs none.
 func Tag(ctx context.Context, rawURL, mutex string) (string, error) {
+	if !strings.HasPrefix(rawURL, "file:") {
+		return "", nil
+	}
 	u, err := parse(rawURL)
-	if err != nil || u.Scheme != "file" {
+	if err != nil {
 		return "", err
 	}
 	dir, _, err := directory(ctx, u)

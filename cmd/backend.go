@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,9 +39,15 @@ func (f *backendFlags) check() error {
 	return nil
 }
 
+// passwordVariable is taken out of the job's environment.
+const passwordVariable = "SIMBA_BACKEND_PASSWORD"
+
 // open prepares the backend; the first call to it makes the connection.
 func (f *backendFlags) open(ctx context.Context) (lease.Backend, error) {
-	b, err := backend.Open(ctx, f.url, backend.Options{LiveGuards: guard.Holding})
+	b, err := backend.Open(ctx, f.url, backend.Options{
+		LiveGuards: guard.Holding,
+		Password:   os.Getenv(passwordVariable),
+	})
 	if errors.Is(err, backend.ErrURL) {
 		return nil, usagef("--backend: %w", err)
 	}

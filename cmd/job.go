@@ -168,7 +168,7 @@ func jobEnv(env []string, h *lease.Holder, backend string) []string {
 		fmt.Sprintf("SIMBA_FENCE=%d", h.Fence()),
 		ownerVariable + "=" + h.ID(),
 	}
-	gone := map[string]bool{"SIMBA_BACKEND_PASSWORD": true, heldVariable: true}
+	gone := map[string]bool{passwordVariable: true, heldVariable: true}
 	for _, kv := range set {
 		name, _, _ := strings.Cut(kv, "=")
 		gone[name] = true
