@@ -21,7 +21,7 @@ const soon = 15 * time.Second
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// These tests mostly wait for leases to end.
-	_ = flag.Set("test.parallel", "6")
+	_ = flag.Set("test.parallel", "10")
 	os.Exit(m.Run())
 }
 
@@ -267,6 +267,13 @@ func holdFor(t testing.TB, b *Backend, fences chan<- uint64, work func()) {
 }
 
 var atWork sync.Map // by backend
+
+func waitForAtMost(t testing.TB, b *Backend, waiters int) {
+	eventually(t, "they do not leave", func() bool {
+		s, err := b.Inspect(context.Background(), "m")
+		return err == nil && len(s.Waiters) <= waiters
+	})
+}
 
 func waitFor(t testing.TB, b *Backend, waiters int) {
 	eventually(t, "nobody waits", func() bool {

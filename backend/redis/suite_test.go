@@ -129,7 +129,7 @@ func suiteOf(t *testing.T, rawURL string, empty func(), as func(*Backend) lease.
 		},
 		Fingerprint: fingerprint,
 		Vanish:      vanish,
-		Terms:       terms(t, time.Second),
+		Terms:       terms(t, 1500*time.Millisecond),
 	})
 }
 
