@@ -148,8 +148,18 @@ func attend(g *Guard, deadlines func() Deadlines) int {
 		renew = t.C
 	}
 	var command <-chan time.Time
-	if at := optionDuration("AT"); at != 0 {
-		command = time.After(at)
+	if option("COMMAND") != "" {
+		ready := make(chan time.Time)
+		command = ready
+		go func() { // until the job is ready
+			for {
+				if _, err := os.Stat(option("READY")); err == nil {
+					ready <- time.Now()
+					return
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		}()
 	}
 	for {
 		select {

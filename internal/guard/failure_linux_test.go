@@ -70,7 +70,7 @@ func TestNoFailureLeavesAJob(t *testing.T) {
 				gone := w.gone()
 				if f.lease {
 					t.Logf("gone %v after the Kill deadline", gone-d.Kill)
-					if late := gone - d.Kill; late > time.Second {
+					if late := gone - d.Kill; late > 5*time.Second {
 						t.Errorf("gone %v after the Kill deadline", late)
 					}
 				} else {
@@ -143,12 +143,12 @@ func TestDeadlines(t *testing.T) {
 			}
 			// A machine that others load as well can be late by any time: the killed have to be given a
 			// processor to end. One trial of some has to be within the lease, and none far from it.
-			trials := max(1, int(4*time.Second/test.lease))
+			trials := max(1, min(10, int(15*time.Second/test.lease)))
 			best := time.Duration(1 << 62)
 			for range trials {
 				life, termed := silencedAfterStart(t, test.stop, test.kill, test.after)
 				t.Logf("dead %v after silence; stop signal seen: %v", life, termed)
-				if life > test.lease+time.Second {
+				if life > test.lease+5*time.Second {
 					t.Errorf("the job lived %v after the last renewal, of a lease of %v", life, test.lease)
 				}
 				if termed {

@@ -101,7 +101,14 @@ func (j *job) stop(now time.Duration) {
 	j.tree.stop(j.sig)
 }
 
-func (j *job) kill() { j.killing = true }
+// kill begins the rounds of killing. The first process goes at once: what comes after has to be looked for,
+// which takes time that a loaded machine may not give soon.
+func (j *job) kill() {
+	if !j.killing && !j.gone {
+		unix.Kill(j.pid, unix.SIGKILL)
+	}
+	j.killing = true
+}
 
 // lost is what happens when the mutex is no longer ours.
 func (j *job) lost(now time.Duration) {

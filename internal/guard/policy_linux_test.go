@@ -44,24 +44,24 @@ func TestOrders(t *testing.T) {
 		min, max time.Duration // after the command
 		notice   string
 	}{
-		{"stop", []string{"COMMAND=stop", "KILLAFTER=300"}, true, 290 * time.Millisecond, 2 * time.Second, ""},
-		{"stop near the Kill deadline", []string{"COMMAND=stop", "KILLAFTER=20000", "STOP=600", "KILL=900"}, true, 0, 3 * time.Second, ""},
-		{"kill", []string{"COMMAND=kill", "KILLAFTER=20000"}, true, 0, 2 * time.Second, ""},
-		{"lost, stop", []string{"COMMAND=lost", "KILLAFTER=300"}, true, 290 * time.Millisecond, 2 * time.Second, ""},
-		{"lost, kill", []string{"COMMAND=lost", "KILLAFTER=20000", "ONLOST=1"}, true, 0, 2 * time.Second, ""},
-		{"lost, signal", []string{"COMMAND=lost", "ONLOST=2", "STOP=500", "KILL=600"}, false, 0, 0, ""},
-		{"lost, warn", []string{"COMMAND=lost", "ONLOST=3", "STOP=500", "KILL=600"}, false, 0, 0, ""},
-		{"deadline, kill", []string{"KILLAFTER=20000", "ONLOST=1", "STOP=300", "KILL=20000"}, true, 0, 2 * time.Second, "notice 4"},
-		{"deadline, signal", []string{"ONLOST=2", "STOP=200", "KILL=300"}, false, 0, 0, "notice 4"},
-		{"deadline, warn", []string{"ONLOST=3", "STOP=200", "KILL=300"}, false, 0, 0, "notice 4"},
+		{"stop", []string{"COMMAND=stop", "KILLAFTER=1000"}, true, 990 * time.Millisecond, 20 * time.Second, ""},
+		{"stop near the Kill deadline", []string{"COMMAND=stop", "KILLAFTER=60000", "STOP=4000", "KILL=6000"}, true, 0, 20 * time.Second, ""},
+		{"kill", []string{"COMMAND=kill", "KILLAFTER=60000"}, true, 0, 20 * time.Second, ""},
+		{"lost, stop", []string{"COMMAND=lost", "KILLAFTER=1000"}, true, 990 * time.Millisecond, 20 * time.Second, ""},
+		{"lost, kill", []string{"COMMAND=lost", "KILLAFTER=60000", "ONLOST=1"}, true, 0, 20 * time.Second, ""},
+		{"lost, signal", []string{"COMMAND=lost", "ONLOST=2", "STOP=4000", "KILL=4500"}, false, 0, 0, ""},
+		{"lost, warn", []string{"COMMAND=lost", "ONLOST=3", "STOP=4000", "KILL=4500"}, false, 0, 0, ""},
+		{"deadline, kill", []string{"KILLAFTER=60000", "ONLOST=1", "STOP=4000", "KILL=60000"}, true, 0, 0, "notice 4"},
+		{"deadline, signal", []string{"ONLOST=2", "STOP=4000", "KILL=4500"}, false, 0, 0, "notice 4"},
+		{"deadline, warn", []string{"ONLOST=3", "STOP=4000", "KILL=4500"}, false, 0, 0, "notice 4"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			ready := filepath.Join(t.TempDir(), "ready")
 			termed := filepath.Join(t.TempDir(), "termed")
 			script := `trap 'echo >> ` + termed + `' TERM; echo > ` + ready + `
-i=0; while [ $i -lt 100 ]; do sleep 0.02; i=$((i+1)); done; exit 7`
-			w := launch(t, append(test.settings, "AT=200"), "sh", "-c", script)
+i=0; while [ $i -lt 300 ]; do sleep 0.02; i=$((i+1)); done; exit 7`
+			w := launch(t, append(test.settings, "READY="+ready), "sh", "-c", script)
 			w.started()
 			ws := w.wait()
 			ended, _ := w.await("done")
@@ -292,8 +292,7 @@ func TestStuck(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	os.Chmod(dir, 0o777)
-	sleeper := filepath.Join(dir, "sleeper")
-	copyFile(t, "/bin/sleep", sleeper)
+	first, ready := filepath.Join(dir, "first"), filepath.Join(dir, "ready")
 	become := filepath.Join(dir, "become")
 	copyFile(t, lookPath(t, "setpriv"), become)
 	if err := unix.Chmod(become, 0o4755); err != nil {
@@ -304,14 +303,15 @@ func TestStuck(t *testing.T) {
 	binary := filepath.Join(dir, "test") // the one that runs may stand in a directory of root's
 	copyFile(t, "/proc/self/exe", binary)
 	os.Chmod(binary, 0o755)
-	w := prepare(t, []string{"AT=100", "COMMAND=kill"}, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
-		binary, "sh", "-c", become+sleeper+" 1000 & "+become+sleeper+" 1001")
+	w := prepare(t, []string{"READY=" + ready, "COMMAND=kill"}, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+		binary, "sh", "-c", become+"sh -c 'echo > "+first+"; exec sleep 1000' & "+
+			become+"sh -c 'while ! [ -e "+first+" ]; do sleep 0.01; done; echo > "+ready+"; exec sleep 1001'")
 	w.cmd.Path, w.cmd.Args = lookPath(t, "setpriv"), w.cmd.Args[1:]
 	w.cmd.Env = append(w.cmd.Env, "WRAP_LOG="+log)
 	w.log = log
 	w.start()
 	_, words := w.await("notice")
-	if words[1] != "2" || !strings.Contains(w.lines(), "sleeper") || !strings.Contains(w.lines(), "not permitted") {
+	if words[1] != "2" || !strings.Contains(w.lines(), "not permitted") {
 		t.Errorf("notice: %q", words)
 	}
 	time.Sleep(300 * time.Millisecond) // in which it must not spin, nor give up
@@ -323,12 +323,8 @@ func TestStuck(t *testing.T) {
 	if spent := cpuTicks(w.guard()) - s1; spent > 10 {
 		t.Errorf("the guard spent %d ticks in a second", spent)
 	}
-	for _, pid := range numbered("/proc") {
-		if processName(pid) == "sleeper" {
-			if env, err := readProc(pid, "environ"); err == nil && strings.Contains(string(env), w.mark) {
-				unix.Kill(pid, unix.SIGKILL)
-			}
-		}
+	for _, pid := range marked(w.mark, w.pid) {
+		unix.Kill(pid, unix.SIGKILL)
 	}
 	w.await("done")
 	w.wait()
