@@ -81,12 +81,14 @@ func (c *client) judge(gen int, what string, err error) error {
 	return sorted(what, err)
 }
 
-// abandon is for a request that got no answer in time. If that was long, the
-// server is not worth staying with: it may be cut off from the others, and still
-// answer what it can by itself.
+// abandon is for a request that got no answer in time. If that was as long as a
+// server may take, it is not worth staying with: it may be cut off from the
+// others, and still answer what it can by itself. A shorter time is no reason:
+// on a loaded host connecting anew takes longer than waiting, and an answer that
+// comes late still proves something.
 func (c *client) abandon(gen int, sent lease.Instant) {
 	c.mu.Lock()
-	long := c.clock.Now()-sent >= min(c.proof.granted/8, maxPatience)
+	long := c.clock.Now()-sent >= c.patience()
 	c.mu.Unlock()
 	if long {
 		c.hangUp(gen)

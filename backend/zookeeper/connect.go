@@ -44,10 +44,11 @@ func (c *client) dial(_, addr string, _ time.Duration) (net.Conn, error) {
 	}
 	c.mu.Lock()
 	old, patience := c.wire, c.patience()
-	c.wire = nil
 	c.mu.Unlock()
 	if old != nil {
-		_ = old.Close() // the library forgets to when a session has expired
+		// The library does so a moment too late, and forgets it when a session
+		// has expired.
+		_ = old.Close()
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
@@ -108,11 +109,12 @@ func (c *client) failed(err error) {
 func (c *client) ended(w *wire, shaken bool, err error) {
 	if shaken {
 		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.lostAt = c.clock.Now()
 		if c.wire == w {
-			c.up, c.lostAt = false, c.clock.Now()
+			c.up, c.wire = false, nil
 			c.change()
 		}
-		c.mu.Unlock()
 		return
 	}
 	var timeout net.Error

@@ -134,8 +134,6 @@ func dump(c *zk.Conn, root string) (string, error) {
 	return s, err
 }
 
-var suiteTerms = lease.Terms{TTL: 1500 * time.Millisecond, Transition: 1500 * time.Millisecond}
-
 // warm lets a server compile what it needs: its first answers are slow, and with
 // short leases it has not the time for that.
 func warm(t *testing.T, addr string) {
@@ -176,9 +174,9 @@ func serveThree(t *testing.T, o backendtest.ZooKeeperOptions) *backendtest.ZooKe
 }
 
 // harness runs the suite against one server, which all clients use.
-func harness(addr string) backendtest.Harness {
+func harness(addr string, half time.Duration) backendtest.Harness {
 	n := 0
-	terms, err := lease.NewTerms(suiteTerms.TTL, suiteTerms.Transition, lease.Unset)
+	terms, err := lease.NewTerms(half, half, lease.Unset)
 	if err != nil {
 		panic(err)
 	}
@@ -229,11 +227,11 @@ func deleteOwner(c *zk.Conn, dir string) error {
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	z := serve(t, backendtest.ZooKeeperOptions{})
-	backendtest.Suite(t, harness(z.Addr))
+	backendtest.Suite(t, harness(z.Addr, 1500*time.Millisecond))
 }
 
 func TestSuiteOnFollower(t *testing.T) {
 	t.Parallel()
 	e := serveThree(t, backendtest.ZooKeeperOptions{})
-	backendtest.Suite(t, harness(e.Members[e.Followers(t)[0]].Addr))
+	backendtest.Suite(t, harness(e.Members[e.Followers(t)[0]].Addr, 2*time.Second))
 }
