@@ -29,6 +29,7 @@ func terms(t testing.TB, ttl, transition time.Duration) lease.Terms {
 // arena checks that no two are inside, and notes who came in which order.
 type arena struct {
 	t      testing.TB
+	ctx    context.Context // longer than any test needs
 	terms  lease.Terms
 	inside atomic.Int32
 	count  int // guarded by the mutex under test, and by nothing else
@@ -41,7 +42,9 @@ type arena struct {
 }
 
 func newArena(t testing.TB, ttl, transition time.Duration) *arena {
-	return &arena{t: t, terms: terms(t, ttl, transition), events: make(map[lease.EventKind]int)}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return &arena{t: t, ctx: ctx, terms: terms(t, ttl, transition), events: make(map[lease.EventKind]int)}
 }
 
 func (a *arena) saw(k lease.EventKind) int {

@@ -21,7 +21,7 @@ func (a *arena) holding(b lease.Backend) (end func() error) {
 	result := make(chan error, 1)
 	in := make(chan struct{})
 	go func() {
-		result <- a.do(context.Background(), b, "owner", func(ctx context.Context, _ *lease.Holder) error {
+		result <- a.do(a.ctx, b, "owner", func(ctx context.Context, _ *lease.Holder) error {
 			close(in)
 			select {
 			case <-done:
@@ -58,7 +58,7 @@ func (a *arena) waiting(t testing.TB, watch lease.Backend, each func() lease.Bac
 		names = append(names, who)
 		b := each()
 		wg.Go(func() {
-			if err := a.run(context.Background(), b, who, 5*time.Millisecond); err != nil {
+			if err := a.run(a.ctx, b, who, 5*time.Millisecond); err != nil {
 				t.Errorf("%s: %v", who, err)
 			}
 			_ = b.Close()
@@ -101,96 +101,6 @@ func TestKilledConnections(t *testing.T) {
 				t.Error(line)
 			}
 		}
-	}
-}
-
-// A row or a table that an administrator locked delays renewals, and nothing else.
-func TestLockedByAdministrator(t *testing.T) {
-	t.Parallel()
-	m := server(t)
-	name, root := m.Database(t)
-	a := newArena(t, 1500*time.Millisecond, 3*time.Second)
-	b, other := open(t, m.URL(name)), open(t, m.URL(name))
-	end := a.holding(b)
-	conn, err := root.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	run := func(text string) {
-		t.Helper()
-		if _, err := conn.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	prompt := func(what string, limit time.Duration, f func(context.Context) error) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		defer cancel()
-		began := time.Now()
-		err := f(ctx)
-		if took := time.Since(began); took > limit+500*time.Millisecond {
-			t.Errorf("%s took %v", what, took)
-		}
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	inspect := func(name string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := other.Inspect(ctx, name)
-			return err
-		}
-	}
-	run("START TRANSACTION")
-	run("UPDATE simba_mutex SET version = version + 1 WHERE mutex = '" + mutex + "'")
-	run("UPDATE simba_lease SET rev = rev + 1 WHERE mutex = '" + mutex + "'")
-	began := time.Now()
-	prompt("status", time.Second, inspect(mutex))
-	prompt("status of another", time.Second, inspect("another"))
-	prompt("another mutex", 3*time.Second, func(ctx context.Context) error {
-		s := other.Session("another", lease.Contender{ID: lease.NewID(lease.IDUUID)})
-		defer func() { _ = s.Close() }()
-		a, err := s.Try(ctx, lease.TryRequest{Lease: time.Second, TTL: time.Second})
-		if err == nil && a.State != lease.Mine {
-			err = fmt.Errorf("%+v", a)
-		}
-		return err
-	})
-	// A call under way ends with its context.
-	s := other.Session(mutex, lease.Contender{ID: lease.NewID(lease.IDUUID)})
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	called := time.Now()
-	if _, err := s.Try(ctx, lease.TryRequest{Lease: time.Second, TTL: time.Second, Queue: true}); err == nil {
-		t.Error("a try got by the lock of the row")
-	}
-	cancel()
-	if took := time.Since(called); took > time.Second {
-		t.Errorf("a try ended %v after its begin", took)
-	}
-	_ = s.Close()
-	time.Sleep(2500*time.Millisecond - time.Since(began))
-	run("ROLLBACK")
-	// Renewed in the transition.
-	until(t, "renewed", func() error {
-		if a.saw(lease.EventRecovered) == 0 {
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	run("LOCK TABLES simba_mutex WRITE, simba_lease WRITE")
-	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
-	called = time.Now()
-	if _, err := other.Inspect(ctx, mutex); err == nil {
-		t.Error("status says something of a table that it cannot read")
-	}
-	cancel()
-	if took := time.Since(called); took > 2*time.Second {
-		t.Errorf("status took %v", took)
-	}
-	run("UNLOCK TABLES")
-	if err := end(); err != nil {
-		t.Errorf("owner: %v", err)
 	}
 }
 
@@ -251,7 +161,7 @@ func TestBlackhole(t *testing.T) {
 	entered := make(chan struct{})
 	leave := make(chan struct{})
 	go func() {
-		done <- a.do(context.Background(), next, "next", func(ctx context.Context, _ *lease.Holder) error {
+		done <- a.do(a.ctx, next, "next", func(ctx context.Context, _ *lease.Holder) error {
 			close(entered)
 			select {
 			case <-leave:

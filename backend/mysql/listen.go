@@ -25,7 +25,7 @@ const (
 	blindLook = 500 * time.Millisecond
 	// An owner looks whether it was told to stop, more often the shorter its lease.
 	ownerLook    = 2 * time.Second
-	ownerLooks   = 8 // in a lease
+	ownerLooks   = 4 // in a lease
 	minOwnerLook = 100 * time.Millisecond
 	// What the doorbell asks is answered soon, or its connection is dead.
 	askWithin   = 2 * time.Second

@@ -91,7 +91,7 @@ func TestFrozenAndKilledWaiters(t *testing.T) {
 	entered, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	b := open(t, m.URL(name))
 	go func() {
-		done <- a.do(context.Background(), b, "live", func(ctx context.Context, _ *lease.Holder) error {
+		done <- a.do(a.ctx, b, "live", func(ctx context.Context, _ *lease.Holder) error {
 			close(entered)
 			<-leave
 			return nil
@@ -137,14 +137,19 @@ func TestFrozenAndKilledWaiters(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("live: %v", err)
 	}
-	for _, want := range []string{"mine", "end <nil>"} {
+	frozen.says(t, "mine", "end <nil>")
+}
+
+func (p *process) says(t testing.TB, lines ...string) {
+	t.Helper()
+	for _, want := range lines {
 		select {
-		case line := <-frozen.lines:
+		case line := <-p.lines:
 			if line != want {
-				t.Errorf("the thawed one says %q", line)
+				t.Errorf("it says %q, not %q", line, want)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("the thawed one never says %q", want)
+			t.Fatalf("it never says %q", want)
 		}
 	}
 }
@@ -205,7 +210,7 @@ func TestHandOver(t *testing.T) {
 			b := open(t, m.URL(name))
 			wg.Go(func() {
 				defer func() { _ = b.Close() }()
-				err := a.do(context.Background(), b, who, func(context.Context, *lease.Holder) error {
+				err := a.do(a.ctx, b, who, func(context.Context, *lease.Holder) error {
 					mu.Lock()
 					defer mu.Unlock()
 					if !left.IsZero() {

@@ -1,7 +1,6 @@
 package mysql_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -27,7 +26,7 @@ func TestRowDeleted(t *testing.T) {
 			a := newArena(t, 900*time.Millisecond, 1200*time.Millisecond)
 			end := a.holding(b)
 			done := make(chan error, 1)
-			go func() { done <- a.run(context.Background(), rival, "rival", time.Millisecond) }()
+			go func() { done <- a.run(a.ctx, rival, "rival", time.Millisecond) }()
 			queued(t, rival, 1)
 			exec(t, root, loss)
 			if strings.HasPrefix(loss, "UPDATE") || loss == "DELETE FROM simba_mutex" {

@@ -108,11 +108,7 @@ const patience = 250 * time.Millisecond
 
 // interrupt enters, and ends what the doorbell is asking if that takes long.
 func (s *session) interrupt(ctx context.Context) error {
-	wait := patience
-	if end, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(end)/4)
-	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
 		if err := ctx.Err(); err != nil {
@@ -122,12 +118,17 @@ func (s *session) interrupt(ctx context.Context) error {
 		case s.slot <- struct{}{}:
 			return nil
 		case <-ctx.Done():
+			s.silence() // for the next attempt
 			return ctx.Err()
 		case <-timer.C:
-			if stop := s.stop.Load(); stop != nil {
-				(*stop)()
-			}
+			s.silence()
 		}
+	}
+}
+
+func (s *session) silence() {
+	if stop := s.stop.Load(); stop != nil {
+		(*stop)()
 	}
 }
 

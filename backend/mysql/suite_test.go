@@ -56,7 +56,7 @@ type variant struct {
 
 func harness(m *backendtest.MySQL, v variant) backendtest.Harness {
 	var s stores
-	terms, err := lease.NewTerms(800*time.Millisecond, 800*time.Millisecond, lease.Unset)
+	terms, err := lease.NewTerms(800*time.Millisecond, 800*time.Millisecond, 100*time.Millisecond)
 	if err != nil {
 		panic(err)
 	}
@@ -144,7 +144,6 @@ func TestSuiteOddServer(t *testing.T) {
 	m := backendtest.StartMySQL(t, backendtest.MySQLOptions{Args: []string{
 		"--init-connect=SET autocommit=0, sql_mode='NO_BACKSLASH_ESCAPES,ANSI_QUOTES', time_zone='+05:30', NAMES latin1",
 		"--collation-server=utf8mb4_general_ci", "--character-set-server=utf8mb4", "--transaction-isolation=SERIALIZABLE",
-		"--lower-case-table-names=1",
 	}})
 	backendtest.Suite(t, harness(m, variant{}))
 }
