@@ -148,10 +148,12 @@ func TestJobSurvivesABadNetwork(t *testing.T) {
 	before := clientCommands(w.r)
 	holdFor(t, b, fences, func() {
 		for range 3 {
-			for _, m := range []backendtest.RelayMode{backendtest.Reset, backendtest.Refuse, backendtest.Blackhole, backendtest.Pass} {
+			for _, m := range []backendtest.RelayMode{backendtest.Reset, backendtest.Refuse, backendtest.Blackhole} {
 				relay.Set(m)
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(200 * time.Millisecond)
 			}
+			relay.Set(backendtest.Pass)
+			time.Sleep(900 * time.Millisecond)
 		}
 		eventually(t, "the full lease does not come back", func() bool { return w.r.Number("PTTL", ownerKey("m")) > 3500 })
 	})
