@@ -131,13 +131,13 @@ func (j *job) owns() *lease.Holder {
 	return j.holder
 }
 
-// waits until it has told that it waits.
+// waits until it has told that it waits, or that it need not any more.
 func (j *job) waits() {
 	j.t.Helper()
 	eventually(j.t, j.name+" waits", func() bool {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		return len(j.events) > 0 && j.events[0].Kind == lease.EventWaiting
+		return len(j.events) > 0
 	})
 }
 

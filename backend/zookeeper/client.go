@@ -255,10 +255,10 @@ func (c *client) shut(polite bool) {
 	}
 	hangUp()
 	told := make(chan struct{})
-	go func() {
+	c.wg.Go(func() {
 		defer close(told)
 		c.conn.Close()
-	}()
+	})
 	// Without a connection the library waits a second for an answer, unless its
 	// loop, which our dialer holds up, finds the farewell queued when it ends.
 	select {

@@ -16,8 +16,8 @@ import (
 func TestServerStopped(t *testing.T) {
 	t.Parallel()
 	z := serve(t, backendtest.ZooKeeperOptions{})
-	a := &arena{t: t, mutex: "m", terms: terms(t, 600*time.Millisecond, 600*time.Millisecond)}
-	for round := range 4 {
+	a := &arena{t: t, mutex: "m", terms: terms(t, 1200*time.Millisecond, 1200*time.Millisecond)}
+	for round := range 3 {
 		b1, b2 := open(t, "zk://"+z.Addr), open(t, "zk://"+z.Addr)
 		owner := a.run(b1, "owner")
 		h := owner.owns()
