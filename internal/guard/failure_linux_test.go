@@ -228,7 +228,7 @@ func TestFrozenGuardIsKilledByStop(t *testing.T) {
 
 // Renewals go on for as long as they come, and a guard that was stopped acts on those that waited for it.
 func TestRenewedJobLivesOn(t *testing.T) {
-	w := launch(t, []string{"STOP=400", "KILL=500", "RENEW=50"}, "sleep", "2")
+	w := launch(t, []string{"STOP=3000", "KILL=3500", "RENEW=50"}, "sleep", "4")
 	w.started()
 	guard := w.guard()
 	for range 5 {

@@ -252,11 +252,11 @@ func TestStoppedAtTheTerminalUntilTheLeaseEnds(t *testing.T) {
 
 // Pausing a job from elsewhere does not pause its wrapper: it has a lease to renew.
 func TestPausedJobIsRenewed(t *testing.T) {
-	w := launch(t, []string{"STOP=500", "KILL=600", "RENEW=50"}, "sh", "-c", "sleep 0.2")
+	w := launch(t, []string{"STOP=3000", "KILL=3500", "RENEW=50"}, "sh", "-c", "sleep 0.2")
 	job, _ := w.started()
 	unix.Kill(job, unix.SIGSTOP)
 	awaitState(t, job, 'T')
-	time.Sleep(1200 * time.Millisecond) // more than two leases
+	time.Sleep(4 * time.Second) // more than a lease
 	if s, _ := readStat(job); s.state != 'T' {
 		t.Errorf("state %c", s.state)
 	}

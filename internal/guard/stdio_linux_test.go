@@ -103,7 +103,7 @@ func TestPipeline(t *testing.T) {
 
 // With all its output closed the wrapper goes on watching.
 func TestClosedOutput(t *testing.T) {
-	w := prepare(t, []string{"STOP=700", "KILL=800", "RENEW=50"}, "sh", "-c", "sleep 2; exit 5")
+	w := prepare(t, []string{"STOP=3000", "KILL=3500", "RENEW=50"}, "sh", "-c", "sleep 4; exit 5")
 	r, pipe, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
