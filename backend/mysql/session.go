@@ -24,16 +24,17 @@ type session struct {
 	end   context.CancelFunc
 	tried chan struct{} // a call has ended
 
-	slot  chan struct{}                      // held by whoever uses what stands below
-	stop  atomic.Pointer[context.CancelFunc] // ends what the doorbell asks, if that holds the slot
-	line  *line
-	armed *line // the same one while it waits in GET_LOCK
-	owner bool
-	left  bool
-	eager bool // it may be our turn: take first, look afterwards
-	polls bool // there was no connection to be had for a doorbell
-	last  lease.Answer
-	at    time.Time // of the last answer
+	slot   chan struct{}                      // held by whoever uses what stands below
+	stop   atomic.Pointer[context.CancelFunc] // ends what the doorbell asks, if that holds the slot
+	line   *line
+	armed  *line   // the same one while it waits in GET_LOCK
+	coming *coming // one that is being dialed
+	owner  bool
+	left   bool
+	eager  bool // it may be our turn: take first, look afterwards
+	polls  bool // there was no connection to be had for a doorbell
+	last   lease.Answer
+	at     time.Time // of the last answer
 }
 
 func newSession(b *Backend, mutex string, c lease.Contender) *session {
@@ -64,14 +65,12 @@ func (s *session) use(ctx context.Context, f func(*line) error) error {
 	if s.line != nil && !s.line.alive(ctx) {
 		s.drop()
 	}
+	if s.line != nil {
+		s.forget()
+	}
 	for again := s.line != nil; ; again = false {
 		if s.line == nil {
-			pool := s.b.lines
-			if s.armed != nil {
-				pool = s.b.bare
-			}
-			if s.line, err = dial(ctx, pool, s.armed != nil); err != nil {
-				s.line = nil
+			if s.line, err = s.connect(ctx); err != nil {
 				return sorted(ctx, err)
 			}
 		}
@@ -180,8 +179,18 @@ func (s *session) renew(ctx context.Context, l *line, r lease.RenewRequest) (lea
 	}
 	values := s.args(r.Lease, r.TTL)
 	values["dying"] = r.Dying
-	if _, _, err := l.exec(ctx, renewSQL, values); err != nil {
+	kept, result, err := l.exec(ctx, renewSQL, values)
+	if err != nil {
 		return lease.Answer{}, s.b.missing(err)
+	}
+	if kept && !r.Dying && r.Fence > 0 {
+		// It was ours, not revoked, and is renewed: no need to look.
+		now, err := result.LastInsertId()
+		s.owner = true
+		return lease.Answer{
+			State: lease.Mine, Owner: s.id, Info: decoded(s.info), Fence: r.Fence,
+			Remaining: r.Lease, Lease: r.Lease, Clock: time.Duration(now) * time.Microsecond,
+		}, err
 	}
 	v, err := look(ctx, l, s.mutex, s.id, "")
 	if err != nil {
@@ -289,6 +298,7 @@ func (s *session) Close() error {
 	defer s.leave()
 	s.left = true
 	s.drop()
+	s.forget()
 	return nil
 }
 

@@ -19,7 +19,7 @@ func TestLocalTimeFallsBack(t *testing.T) {
 		m = backendtest.StartMySQL(t, backendtest.MySQLOptions{TZ: fallingBack(t, at)})
 	}
 	name, root := m.Database(t)
-	a := newArena(t, 900*time.Millisecond, 900*time.Millisecond)
+	a := newArena(t, 1500*time.Millisecond, 1500*time.Millisecond)
 	local := func() int {
 		var hour int
 		if err := root.QueryRow("SELECT HOUR(NOW())").Scan(&hour); err != nil {

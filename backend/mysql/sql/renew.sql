@@ -1,10 +1,11 @@
--- The full lease anew, in whatever state of it.
+-- The full lease anew, in whatever state of it. The server's clock comes back as
+-- the last insert id.
 UPDATE simba_mutex AS m STRAIGHT_JOIN simba_lease AS l
 SET
   m.acquired_at = NOW_MS,
   m.ttl_at = NOW_MS + :ttl,
   m.transition_at = GREATEST(NOW_MS + :lease, l.hold_until),
-  m.version = (m.version + 1) % 4294967296,
+  m.version = (m.version + 1) % 4294967296 + 0 * LAST_INSERT_ID(NOW_US),
   l.end_at = GREATEST(NOW_MS + :lease, l.hold_until),
   l.lease_ms = :lease
 WHERE m.mutex = :mutex AND l.mutex = :mutex
