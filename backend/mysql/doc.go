@@ -62,8 +62,8 @@
 //
 // Where there is no GET_LOCK (some proxies and clusters refuse it, and
 // doorbell=off in the URL says that it must not be relied on) everybody looks
-// by itself each second, and a promise lasts until the next look of the one
-// that has it. Order is kept there too.
+// by itself each second, the first waiter three times, and a promise lasts
+// until the next look of the one that has it. Order is kept there too.
 //
 // # What is not covered
 //

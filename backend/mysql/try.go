@@ -75,6 +75,8 @@ func (s *session) try(ctx context.Context, l *line, r lease.TryRequest) (lease.A
 			a := v.answer(s.id)
 			if a.State == lease.Mine {
 				s.own(ctx, l)
+			} else if a.Rank == 1 && s.unwoken() {
+				a.LookBy = firstLook
 			}
 			return a, nil
 		case spent:
@@ -163,7 +165,7 @@ func (s *session) perform(ctx context.Context, l *line, next step, v *view, r le
 	case join:
 		sql = joinSQL
 		how := "w"
-		if s.polls || s.b.deaf.Load() {
+		if s.unwoken() {
 			how = "p"
 		}
 		values["line"] = s.id + "\t" + how + "\t" + s.info + "\n"
@@ -188,6 +190,12 @@ func (s *session) take(ctx context.Context, l *line, r lease.TryRequest, values 
 		Remaining: r.Lease, Lease: r.Lease,
 	}, true, nil
 }
+
+// firstLook is how often the first waiter looks where nobody is woken.
+const firstLook = 300 * time.Millisecond
+
+// unwoken: there is no doorbell for this contender.
+func (s *session) unwoken() bool { return s.polls || s.b.deaf.Load() }
 
 // ownWithin keeps a new owner from waiting for what only helps the next one.
 const ownWithin = 500 * time.Millisecond
