@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	// They wait more than they work.
-	_ = flag.Set("test.parallel", "4")
+	_ = flag.Set("test.parallel", "6")
 	code := m.Run()
 	if shared.holder != nil {
 		for _, f := range slices.Backward(shared.holder.cleanups) {
