@@ -89,7 +89,7 @@ func TestEmptiedStore(t *testing.T) {
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	}
-	const l = 800 * time.Millisecond
+	const l = 3 * time.Second
 	try := func(s lease.Session, seen lease.Seen) lease.Answer {
 		t.Helper()
 		a, err := s.Try(t.Context(), lease.TryRequest{Lease: l, TTL: l / 2, Queue: true, Seen: seen})

@@ -56,7 +56,7 @@ type variant struct {
 
 func harness(m *backendtest.MySQL, v variant) backendtest.Harness {
 	var s stores
-	terms, err := lease.NewTerms(800*time.Millisecond, 800*time.Millisecond, 100*time.Millisecond)
+	terms, err := lease.NewTerms(1200*time.Millisecond, 1200*time.Millisecond, 100*time.Millisecond)
 	if err != nil {
 		panic(err)
 	}
