@@ -5,12 +5,7 @@ import (
 	"os"
 
 	"github.com/simba-lock/simba/cmd"
-	"github.com/simba-lock/simba/internal/guard"
+	_ "github.com/simba-lock/simba/internal/guard/early" // a guard ends there
 )
 
-func main() {
-	if guard.Reexecuted() {
-		guard.Main()
-	}
-	os.Exit(cmd.Main(os.Args[1:]))
-}
+func main() { os.Exit(cmd.Main(os.Args[1:])) }

@@ -20,6 +20,7 @@ type messages struct {
 
 	mu      sync.Mutex
 	dropped int
+	used    bool // something was written
 }
 
 const (
@@ -36,6 +37,9 @@ func newMessages(to *os.File) *messages {
 }
 
 func (m *messages) enqueue(f func()) bool {
+	m.mu.Lock()
+	m.used = true
+	m.mu.Unlock()
 	m.start.Do(func() {
 		// With its default action a closed pipe would end simba, not the write.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -77,6 +81,12 @@ func (m *messages) droppedNote() []byte {
 
 // flush returns when all that was written so far has arrived, or after limit.
 func (m *messages) flush(limit time.Duration) {
+	m.mu.Lock()
+	used := m.used
+	m.mu.Unlock()
+	if !used {
+		return
+	}
 	done := make(chan struct{})
 	if !m.enqueue(func() { close(done) }) {
 		return

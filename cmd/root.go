@@ -37,6 +37,7 @@ func Main(args []string) int {
 	root := a.newRoot()
 	root.SetArgs(args)
 	ran, err := root.ExecuteContextC(context.Background())
+	guard.Discard() // of a run that never began
 	return a.finish(ran, err)
 }
 

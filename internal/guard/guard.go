@@ -75,7 +75,7 @@ const (
 
 // Config holds what is known about a job before its order.
 type Config struct {
-	Tag       string         // an argument of the guard, world readable; see [Holding]. Must not contain "simba" or a NUL.
+	Tag       string         // an argument of the guard, world readable; see [Holding]. Must not contain "simba" or a NUL; 64 bytes at most.
 	Signal    syscall.Signal // the stop signal; zero means SIGTERM
 	KillAfter time.Duration  // from stop signal to SIGKILL
 	OnLost    OnLost

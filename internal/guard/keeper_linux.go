@@ -7,20 +7,24 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	// guardName is the first argument of a guard, the second is the tag.
+	// guardName is the first argument of a guard. The second has room for the tag, which comes with the order.
 	guardName = "mutex-guard"
+	maxTag    = 64
 	// The process names of a guard that has no job yet, and of one that has; the kernel keeps 15 bytes.
 	waitingName = "guard-waiting"
 	holdingName = "guard-holding"
 
 	// leftoverGrace is how long what the first process left may take to end by itself: a tee behind a shell
 	// has to drain its pipe.
-	leftoverGrace = 100 * time.Millisecond
+	leftoverGrace = 300 * time.Millisecond
+	// highestPriority is the lowest value of nice(2).
+	highestPriority = -20
 	// farewell is how long a guard whose job is done waits for the wrapper to hear of it.
 	farewell = 2 * time.Second
 )
@@ -207,6 +211,7 @@ func (k *keeper) begin(m message) {
 	}
 	<-k.handled
 	k.holds = m.files[3:]
+	setTag(m.text)
 	order, err := unpackOrder(m.files[0]) // closes it
 	if err == nil {
 		err = k.start(m, order, m.files[1], m.files[2])
@@ -247,6 +252,9 @@ func (k *keeper) retire() {
 		}
 	}
 	unix.Chdir("/")
+	// This thread hardly ever runs, and has to when a deadline passes on a machine that is busy. Only root may
+	// ask for that.
+	unix.Setpriority(unix.PRIO_PROCESS, 0, highestPriority)
 }
 
 func (k *keeper) tellNotice(n Notice) {
@@ -300,6 +308,13 @@ func (k *keeper) finish() {
 			k.alone = true
 		}
 	}
+}
+
+// setTag writes the tag over its place holder. The runtime's arguments are the very memory that
+// /proc/PID/cmdline shows.
+func setTag(tag string) {
+	room := unsafe.Slice(unsafe.StringData(os.Args[1]), len(os.Args[1]))
+	clear(room[copy(room, tag):])
 }
 
 func setName(name string) {

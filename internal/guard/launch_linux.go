@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -69,11 +70,52 @@ func setGuard(pid int, on bool) {
 // noticeDepth is how many notices wait for a reader before the oldest is dropped.
 const noticeDepth = 16
 
+// prepared is a guard that no Launch has asked for yet.
+var prepared atomic.Pointer[Guard]
+
+// Prepare starts the guard process of the next Launch, before anything is known about the job: the start of
+// a process is what a short run waits for longest. An error is reported by that Launch's Start.
+func Prepare() {
+	if g, err := start(); err == nil {
+		prepared.Store(g)
+	}
+}
+
+// Discard ends what Prepare started, if no Launch has asked for it.
+func Discard() {
+	if g := prepared.Swap(nil); g != nil {
+		close(g.signalsTaken) // none were
+		g.Close()
+	}
+}
+
+// start makes a guard and its process. The process becomes a subreaper: only it can lose what is orphaned,
+// and it has to be one before anything can be.
+func start() (*Guard, error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, os.NewSyscallError("prctl", err)
+	}
+	wake, err := newWaker()
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	g := &Guard{
+		wake:    wake,
+		notices: make(chan Notice, noticeDepth),
+		done:    make(chan struct{}),
+		ended:   make(chan struct{}),
+		// Deep enough for every signal once; the runtime drops what does not fit.
+		signals: make(chan os.Signal, 32), signalsTaken: make(chan struct{}),
+	}
+	g.running.Go(g.supervise)
+	return g, nil
+}
+
 // Launch starts the guard process. It is meant to be called early: the process is forked and starts up in
 // parallel with whatever the caller does next, and a failure of that is reported by Start. From here until
 // Close this package owns the process's signals. The process becomes a subreaper.
 func Launch(cfg Config) (*Guard, error) {
-	if strings.Contains(cfg.Tag, "simba") || strings.ContainsRune(cfg.Tag, 0) {
+	if strings.Contains(cfg.Tag, "simba") || strings.ContainsRune(cfg.Tag, 0) || len(cfg.Tag) > maxTag {
 		return nil, fmt.Errorf("bad tag %q", cfg.Tag)
 	}
 	if cfg.Signal == 0 {
@@ -82,24 +124,15 @@ func Launch(cfg Config) (*Guard, error) {
 	if cfg.OnLost < LostStop || cfg.OnLost > LostWarn || cfg.Leftover < LeftoverStop || cfg.Leftover > LeftoverLeave {
 		return nil, errors.New("bad guard configuration")
 	}
-	// Only the process itself can lose this, and it has to be there before anything can be orphaned.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, os.NewSyscallError("prctl", err)
+	g := prepared.Swap(nil)
+	if g == nil {
+		var err error
+		if g, err = start(); err != nil {
+			return nil, err
+		}
 	}
-	g := &Guard{
-		cfg:     cfg,
-		notices: make(chan Notice, noticeDepth),
-		done:    make(chan struct{}),
-		ended:   make(chan struct{}),
-	}
-	var err error
-	if g.wake, err = newWaker(); err != nil {
-		return nil, os.NewSyscallError("eventfd", err)
-	}
-	// Deep enough for every signal once; the runtime drops what does not fit.
-	g.signals, g.signalsTaken = make(chan os.Signal, 32), make(chan struct{})
-	g.running.Go(g.supervise)
-	g.takeSignals() // while the guard process is forked
+	g.post(func() { g.cfg = cfg })
+	g.takeSignals() // while the guard process comes up
 	return g, nil
 }
 
@@ -223,7 +256,7 @@ func (g *Guard) Close() error {
 
 // spawn forks the guard process, on the thread of the supervisor: its parent-death signal wakes a stopped
 // guard when that thread, and with it the wrapper, dies.
-func (g *Guard) spawn(tag string) error {
+func (g *Guard) spawn() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("socketpair", err)
@@ -234,13 +267,7 @@ func (g *Guard) spawn(tag string) error {
 		return os.NewSyscallError("pipe", err)
 	}
 	theirs := []int{pair[1], pipe[1]}
-	// ForkExec moves a descriptor of its own to the number after the highest one it is given. That number
-	// must not be one which the job inherits from our caller.
-	high := 0
-	for _, fd := range numbered("/proc/self/fd") {
-		high = max(high, fd)
-	}
-	if fd, err := unix.FcntlInt(uintptr(pipe[1]), unix.F_DUPFD_CLOEXEC, high+1); err == nil {
+	if fd, err := duplicate(pipe[1]); err == nil {
 		unix.Close(pipe[1])
 		theirs[1] = fd
 	}
@@ -248,7 +275,7 @@ func (g *Guard) spawn(tag string) error {
 	// are stopped.
 	err = wakeOn(pipe[0])
 	if err == nil {
-		g.guard, err = fork(tag, theirs)
+		g.guard, err = fork(theirs)
 	}
 	closeAll(theirs)
 	if err != nil {
@@ -257,6 +284,25 @@ func (g *Guard) spawn(tag string) error {
 	}
 	g.line, g.lifetime = newLine(pair[0]), pipe[0]
 	return nil
+}
+
+// duplicate makes a copy of a descriptor whose number has a free one behind it: ForkExec moves a descriptor of
+// its own to the number after the highest one it is given, and that must not be one which the job inherits
+// from our caller.
+func duplicate(fd int) (int, error) {
+	const above = 100 // where hardly anybody has a descriptor
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, above)
+	if err == nil {
+		if _, err := unix.FcntlInt(uintptr(high+1), unix.F_GETFD, 0); err != nil {
+			return high, nil
+		}
+		unix.Close(high)
+	}
+	high = 0 // or a low limit on descriptors
+	for _, used := range numbered("/proc/self/fd") {
+		high = max(high, used)
+	}
+	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, high+1)
 }
 
 func wakeOn(fd int) error {
@@ -270,7 +316,7 @@ func wakeOn(fd int) error {
 	return os.NewSyscallError("fcntl", err)
 }
 
-func fork(tag string, files []int) (pid int, err error) {
+func fork(files []int) (pid int, err error) {
 	terminal.Lock() // the job must not inherit what we set for ourselves
 	defer terminal.Unlock()
 	if terminal.users > 0 {
@@ -279,7 +325,7 @@ func fork(tag string, files []int) (pid int, err error) {
 	}
 	// Our own environment, in which the job's variables are not: a search for the job by its environment
 	// spares its guard, but finds the guard of a wrapper that was itself part of the job.
-	pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName, tag}, &syscall.ProcAttr{
+	pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName, strings.Repeat("-", maxTag)}, &syscall.ProcAttr{
 		Env:   os.Environ(),
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), 2},
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT},

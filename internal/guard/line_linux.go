@@ -23,7 +23,7 @@ type line struct {
 // What a message says, and its numbers and text.
 const (
 	// To the guard.
-	msgStart  = 'S' // stop, kill, startBy, signal, killAfter, onLost<<8|leftover; descriptors: order, stdin, stdout, holds
+	msgStart  = 'S' // stop, kill, startBy, signal, killAfter, onLost<<8|leftover; text: tag; descriptors: order, stdin, stdout, holds
 	msgHold   = 'H' // descriptor: hold
 	msgExtend = 'E' // stop, kill
 	msgStop   = 'T'

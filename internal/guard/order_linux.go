@@ -32,7 +32,7 @@ func (g *Guard) order(o Order, file *os.File, answer chan startAnswer) {
 		fail(errors.New("the guard cannot take an order now"))
 		return
 	}
-	m := message{kind: msgStart, n: [numbers]int64{
+	m := message{kind: msgStart, text: g.cfg.Tag, n: [numbers]int64{
 		int64(o.Deadlines.Stop), int64(o.Deadlines.Kill), int64(o.StartBy),
 		int64(g.cfg.Signal), int64(g.cfg.KillAfter), int64(g.cfg.OnLost)<<8 | int64(g.cfg.Leftover),
 	}}

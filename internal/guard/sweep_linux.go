@@ -221,7 +221,7 @@ func Holding(tag string) (pids []int, err error) {
 		if processName(pid) != holdingName {
 			continue
 		}
-		if arguments, err := readProc(pid, "cmdline"); err == nil && bytes.Equal(arguments, want) {
+		if arguments, err := readProc(pid, "cmdline"); err == nil && bytes.Equal(arguments[:min(len(arguments), len(want))], want) {
 			pids = append(pids, pid)
 		}
 	}

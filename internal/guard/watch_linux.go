@@ -200,7 +200,7 @@ func (g *Guard) relaunch() {
 		g.failure = errors.New("it died again and again")
 		return
 	}
-	g.failure = g.spawn(g.cfg.Tag)
+	g.failure = g.spawn()
 }
 
 // lostGuard: the guard is dead, or as good as dead. A job may be running; it is ended here.

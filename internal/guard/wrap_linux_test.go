@@ -156,7 +156,10 @@ func (w *wrap) sweep() {
 func (w *wrap) guards() (pids []int) {
 	for _, pid := range numbered("/proc") {
 		args, err := readProc(pid, "cmdline")
-		if err == nil && string(args) == guardName+"\x00"+w.tag+"\x00" {
+		s, _ := readStat(pid)
+		tag, is := bytes.CutPrefix(args, []byte(guardName+"\x00"))
+		// It has its tag only with its order.
+		if err == nil && is && (s.ppid == w.pid || bytes.HasPrefix(tag, []byte(w.tag+"\x00"))) {
 			if s, ok := readStat(pid); ok && s.state != 'Z' {
 				pids = append(pids, pid)
 			}
