@@ -174,6 +174,9 @@ const (
 	// A waiter that is not woken looks again after its rank in seconds, but at
 	// least this often.
 	maxLook = 20 * time.Second
+	// However short the wait, the first look is given the time that an answer
+	// takes: "busy" must not be told as "not reachable".
+	firstLook = time.Second
 	// unpushed waiters look this often.
 	pollLook = time.Second
 	// The first two in the queue look again within this of the end of a lease.

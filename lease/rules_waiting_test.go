@@ -213,6 +213,21 @@ func TestRule10EmptiedStore(t *testing.T) {
 	})
 }
 
+func TestRule13ShortWaitIsBusy(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		first := b.run(b.config(), holdFor(time.Minute))
+		first.holder(t)
+		b.mem.Inject(backendtest.Fault{Op: backendtest.OpTry, Do: backendtest.DelayReply, Delay: 200 * time.Millisecond, Times: 1})
+		cfg := b.config()
+		cfg.Wait = time.Millisecond
+		if err := <-b.run(cfg, holdFor(0)).done; !errors.Is(err, lease.ErrBusy) {
+			t.Fatal(err)
+		}
+		first.cancel(errors.New("enough"))
+		<-first.done
+	})
+}
+
 func TestRule11LeavesNothing(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		first := b.run(b.config(), holdFor(time.Minute))

@@ -33,7 +33,11 @@ func (m *machine) limit() Instant {
 		l = m.connectBy
 	}
 	if m.wait > 0 && m.wait < Forever {
-		if w := m.began + m.wait; l == 0 || w < l {
+		w := m.began + m.wait
+		if !m.contact {
+			w = max(w, m.began+firstLook)
+		}
+		if l == 0 || w < l {
 			l = w
 		}
 	}

@@ -15,12 +15,12 @@ const (
 	entries  = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO
 )
 
-// Looking at a file opens it for reading only, so IN_CLOSE_WRITE comes from
+// A record is written over in place, which shows as IN_MODIFY. Looking at a file opens it for reading only, so IN_CLOSE_WRITE comes from
 // those who lock it. Unlinking shows as IN_ATTRIB as long as it is open.
 var masks = map[subject]uint32{
 	standing: goneMask,
 	entering: entries | goneMask,
-	closing:  entries | goneMask | unix.IN_CLOSE_WRITE,
+	closing:  entries | goneMask | unix.IN_CLOSE_WRITE | unix.IN_MODIFY,
 	locked:   unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | goneMask,
 	linked:   unix.IN_ATTRIB | goneMask,
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -31,11 +32,15 @@ func (b *Backend) scene(ctx context.Context, mutexes []string) sight {
 	if v.blind {
 		return v
 	}
-	if len(mutexes) == 0 {
-		mutexes, _ = b.List(ctx)
-	}
+	dirs := make([]string, 0, len(mutexes))
 	for _, m := range mutexes {
-		dir := filepath.Join(b.dir, escape(m))
+		dirs = append(dirs, escape(m))
+	}
+	if len(mutexes) == 0 {
+		dirs = b.directories(ctx) // also of mutexes that nobody has locked yet
+	}
+	for _, d := range dirs {
+		dir := filepath.Join(b.dir, d)
 		// What is missing is made in a directory that is watched.
 		quiet := v.blind
 		v.add(dir, closing)
@@ -43,4 +48,15 @@ func (b *Backend) scene(ctx context.Context, mutexes []string) sight {
 		v.blind = quiet
 	}
 	return v
+}
+
+// directories are the names of all that may be a mutex.
+func (b *Backend) directories(ctx context.Context) []string {
+	p := &place{b: b, root: -1, dir: -1}
+	defer p.close()
+	if ctx.Err() != nil || p.openRoot(false) != nil {
+		return nil
+	}
+	names, _ := readNames(p.root)
+	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, ".") })
 }
