@@ -27,6 +27,7 @@ TEST_NEEDS = \
 	tar:tar \
 	bash:bash \
 	redis-server:redis-server \
+	redis-sentinel:redis-sentinel \
 	mariadbd:mariadb-server \
 	java:default-jre-headless \
 	/usr/share/java/zookeeper.jar:zookeeper

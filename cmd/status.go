@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -75,23 +76,41 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 			return unavailable(err)
 		}
 	}
-	var snaps []lease.Snapshot
-	for _, name := range names {
-		s, err := inspect(ctx, b, name, o.connectTimeout)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, unavailable(err))
-		}
-		snaps = append(snaps, s)
-	}
+	snaps, unknown := inspectAll(ctx, b, names, o.connectTimeout)
 	switch {
+	case unknown != nil && len(snaps) == 0:
+		return unknown
 	case o.quiet && stateName(snaps[0]) == stateFree:
 		return &ended{code: exitFree}
 	case o.quiet:
 		return nil
 	case o.asJSON:
-		return writeJSON(a.stdout, b.Name(), snaps)
+		err = writeJSON(a.stdout, b.Name(), snaps)
+	default:
+		err = writeTable(a.stdout, snaps, time.Now())
 	}
-	return writeTable(a.stdout, snaps, time.Now())
+	return errors.Join(err, unknown)
+}
+
+// inspectAll reads what can be read: a mutex that somebody has spoilt, or locked
+// away, must not hide the others. The error is about those that are not known.
+func inspectAll(ctx context.Context, b lease.Backend, names []string, limit time.Duration) (snaps []lease.Snapshot, unknown error) {
+	for _, name := range names {
+		s, err := inspect(ctx, b, name, limit)
+		switch {
+		case err == nil:
+			snaps = append(snaps, s)
+		case !lease.IsPermanent(err):
+			// It is the backend that does not answer; the others would only take
+			// as long to say the same.
+			return nil, fmt.Errorf("%s: %w", name, unavailable(err))
+		case unknown == nil:
+			unknown = fmt.Errorf("%s: %w", name, unavailable(err))
+		default:
+			unknown = fmt.Errorf("%w; %s: %w", unknown, name, err)
+		}
+	}
+	return snaps, unknown
 }
 
 func inspect(ctx context.Context, b lease.Backend, name string, limit time.Duration) (lease.Snapshot, error) {
