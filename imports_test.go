@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"internal/guard":       {"golang.org/x/sys"},
 	"internal/guard/early": {"internal/guard"},
 	"internal/bench":       {},
-	"internal/torture":     {},
+	"internal/torture":     {"backend/backendtest", "golang.org/x/sys"},
 }
 
 // TestImports holds the packages to their places: the core knows no driver, the

@@ -100,8 +100,10 @@ func killByName(r *round) {
 }
 
 func TestFile(t *testing.T) {
+	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			each(t, func(t *testing.T) {
 				r := newRound(t, "-b", "file://"+filepath.Join(t.TempDir(), "locks"), "--kill-after", killAfter.String())
 				r.deaf, r.shut = f.deaf, f.shut
@@ -142,6 +144,7 @@ func remove(t *testing.T, path string) {
 // TestFileRemoved: what is removed or put in the place of the lock file in
 // mid-run frees nothing.
 func TestFileRemoved(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		do   func(t *testing.T, dir string)
@@ -165,6 +168,7 @@ func TestFileRemoved(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			each(t, func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "locks")
 				r := newRound(t, "-b", "file://"+dir, "--kill-after", killAfter.String(), "--ttl", "2s", "--transition", "2s", "--kill-after", "500ms")

@@ -29,6 +29,8 @@ type round struct {
 	deaf   bool     // the first job ignores what asks it to end
 	shut   bool     // simba's stderr is closed
 	length string   // of the first job
+	// firstFlags are further ones of the first run.
+	firstFlags []string
 
 	first, second *run
 }
@@ -110,7 +112,7 @@ func (r *round) begin() {
 	if r.deaf {
 		script = "trap '' TERM INT HUP; " + script
 	}
-	r.first = r.start(script)
+	r.first = r.start(script, r.firstFlags...)
 	r.until("the first job works", func() bool { return len(lives(r.t, r.log)) == 3 })
 	r.second = r.start("$BEAT B $LOG 300ms")
 	r.until("the second waits", func() bool { return r.waiting() == 1 })
