@@ -62,6 +62,10 @@ type loop struct {
 	calls   map[int]context.CancelFunc
 	events  *teller
 
+	wake   <-chan struct{} // of the timer
+	wakeAt Instant
+	free   func() // of the timer; nil if there is none
+
 	session  Session
 	bellStop context.CancelFunc
 	holder   *Holder
@@ -75,20 +79,21 @@ func (l *loop) run(ctx context.Context) error {
 	l.perform(ctx, l.machine.start(clock.Now()))
 	done := ctx.Done()
 	for !l.ended {
-		wake, free := l.timer()
+		l.arm()
 		in := input{kind: inTimer}
 		select {
 		case in = <-l.inputs:
 		case <-done:
 			in, done = input{kind: inGiveUp, err: context.Cause(ctx)}, nil
-		case <-wake:
+		case <-l.wake:
+			l.disarm()
 		}
-		free()
 		if in.kind == inAnswered {
 			l.endCall(in.seq)
 		}
 		l.perform(ctx, l.machine.step(clock.Now(), in))
 	}
+	l.disarm()
 	close(l.closed)
 	l.closeSession()
 	l.wg.Wait()
@@ -96,11 +101,24 @@ func (l *loop) run(ctx context.Context) error {
 	return l.err
 }
 
-func (l *loop) timer() (<-chan struct{}, func()) {
-	if l.machine.planned == 0 {
-		return nil, func() {}
+// arm sees to it that the loop wakes when the machine planned it. A timer that
+// fires too early is left as it is, for making one costs more than a needless
+// look at the clock.
+func (l *loop) arm() {
+	planned := l.machine.planned
+	if planned == 0 || l.free != nil && l.wakeAt <= planned {
+		return
 	}
-	return l.cfg.Clock.At(l.machine.planned)
+	l.disarm()
+	l.wakeAt = planned
+	l.wake, l.free = l.cfg.Clock.At(planned)
+}
+
+func (l *loop) disarm() {
+	if l.free != nil {
+		l.free()
+		l.wake, l.free = nil, nil
+	}
 }
 
 // tell brings an input to the loop, unless that is over.
