@@ -30,7 +30,6 @@ var shared struct {
 // holder keeps a server for all tests of the package.
 type holder struct {
 	testing.TB
-	dirs     []string
 	cleanups []func()
 }
 

@@ -293,7 +293,7 @@ func duplicate(fd int) (int, error) {
 	const above = 100 // where hardly anybody has a descriptor
 	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, above)
 	if err == nil {
-		if _, err := unix.FcntlInt(uintptr(high+1), unix.F_GETFD, 0); err != nil {
+		if !isOpen(high + 1) {
 			return high, nil
 		}
 		unix.Close(high)
@@ -303,6 +303,11 @@ func duplicate(fd int) (int, error) {
 		high = max(high, used)
 	}
 	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, high+1)
+}
+
+func isOpen(fd int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil
 }
 
 func wakeOn(fd int) error {
