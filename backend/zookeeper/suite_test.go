@@ -233,5 +233,5 @@ func TestSuite(t *testing.T) {
 func TestSuiteOnFollower(t *testing.T) {
 	t.Parallel()
 	e := serveThree(t, backendtest.ZooKeeperOptions{})
-	backendtest.Suite(t, harness(e.Members[e.Followers(t)[0]].Addr, 3*time.Second))
+	backendtest.Suite(t, harness(e.Members[e.Followers(t)[0]].Addr, 2*time.Second))
 }
