@@ -46,7 +46,7 @@ func init() {
 	}
 }
 
-// Reexecuted reports whether this process was started as a guard. If so, main must call [Main] before
+// Reexecuted reports whether this process was started as a guard. If so, [Main] must be called before
 // anything else.
 func Reexecuted() bool { return reexecuted }
 

@@ -32,7 +32,7 @@ const (
 	groupPoll = 10 * time.Millisecond
 )
 
-// Reexecuted reports whether this process was started as a guard. If so, main must call [Main] before
+// Reexecuted reports whether this process was started as a guard. If so, [Main] must be called before
 // anything else.
 func Reexecuted() bool {
 	if len(os.Args) != 2 || os.Args[0] != guardName {
