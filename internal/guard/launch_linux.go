@@ -290,7 +290,9 @@ func (g *Guard) spawn() error {
 // its own to the number after the highest one it is given, and that must not be one which the job inherits
 // from our caller.
 func duplicate(fd int) (int, error) {
-	const above = 100 // where hardly anybody has a descriptor
+	// Where hardly anybody has a descriptor, but below 64: up to there the kernel has room in each process's
+	// table, and to enlarge that of a process with threads takes it some 10 ms (it waits for a grace period).
+	const above = 40
 	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, above)
 	if err == nil {
 		if !isOpen(high + 1) {
