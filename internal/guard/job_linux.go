@@ -58,16 +58,14 @@ func (j *job) start(m message, o Order, stdin, stdout int) error {
 		return ErrLate
 	}
 	j.pidfd = -1
-	pid, err := syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{
-		Env:   stamped(o),
-		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, PidFD: &j.pidfd},
-	})
-	if err != nil {
+	return withMask(unix.SIG_UNBLOCK, guardMask(), func() (err error) {
+		j.pid, err = syscall.ForkExec(o.Path, o.Argv, &syscall.ProcAttr{
+			Env:   stamped(o),
+			Files: []uintptr{0, 1, 2},
+			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, PidFD: &j.pidfd},
+		})
 		return err
-	}
-	j.pid = pid
-	return nil
+	})
 }
 
 // stamped is the environment with this process's name in it.

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"os"
-	"os/signal"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -64,14 +63,13 @@ func Main() {
 // A keeper is the guard process: one loop on the main thread, which waits in poll and nowhere else.
 type keeper struct {
 	line     *line
-	wake     waker
+	signals  int  // descriptor that tells of [guardMask]
 	alone    bool // the wrapper is gone
 	stopAt   alarm
 	killAt   alarm
 	pauses   bool // the first process was stopped and this has not been told
 	paused   syscall.Signal
 	answered uint32
-	handled  chan struct{} // closed when every signal has its handler
 
 	job
 }
@@ -93,36 +91,15 @@ func newKeeper() (*keeper, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, os.NewSyscallError("prctl", err)
 	}
-	k := &keeper{line: newLine(fd), stopAt: newAlarm(), killAt: newAlarm(), handled: make(chan struct{})}
-	if k.wake, err = newWaker(); err != nil {
-		return nil, os.NewSyscallError("eventfd", err)
+	k := &keeper{line: newLine(fd), stopAt: newAlarm(), killAt: newAlarm()}
+	if k.signals, err = takeGuardSignals(); err != nil {
+		return nil, err
 	}
 	k.job.tree = newTree(os.Getpid(), func(int) bool { return false })
 	k.job.tell = k.tellNotice
 	k.job.pidfd = -1
-	// It takes as long as an order needs to come, and no job is started before it is done.
-	go k.takeSignals()
 	k.line.send(message{kind: msgReady})
 	return k, nil
-}
-
-// takeSignals gives a handler to what is sent to the whole group that this process is in until its job is
-// started. Each costs some 30 µs, so the others are left to the runtime, or come after the start. None may be set to
-// "ignore", for the job would inherit that. Those that were ignored when we came stay so, for the same reason.
-func (k *keeper) takeSignals() {
-	unheard := make(chan os.Signal, 1)
-	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGTSTP} {
-		if !ignored(sig) {
-			signal.Notify(unheard, sig)
-		}
-	}
-	close(k.handled)
-	heard := make(chan os.Signal, 1)
-	signal.Notify(heard, unix.SIGCHLD, unix.SIGCONT)
-	k.wake.wake()     // for what came before
-	for range heard { // as long as the process lives
-		k.wake.wake()
-	}
 }
 
 func (k *keeper) run() {
@@ -146,7 +123,8 @@ func (k *keeper) run() {
 		if k.alone {
 			fd = -1 // a closed line would wake us for ever
 		}
-		k.wake.poll(k.sleep(Now()), fd, k.pidfd)
+		poll(k.sleep(Now()), k.signals, fd, k.pidfd)
+		drainSignals(k.signals)
 	}
 	k.finish()
 }
@@ -209,7 +187,6 @@ func (k *keeper) begin(m message) {
 		k.line.send(message{kind: msgFailed, n: [numbers]int64{int64(unix.EINVAL)}})
 		return
 	}
-	<-k.handled
 	k.holds = m.files[3:]
 	setTag(m.text)
 	order, err := unpackOrder(m.files[0]) // closes it
@@ -303,7 +280,7 @@ func (k *keeper) finish() {
 		case err == nil:
 			closeAll(m.files)
 		case err == errNothing:
-			k.wake.poll(10*time.Millisecond, k.line.fd)
+			poll(10*time.Millisecond, k.line.fd)
 		default:
 			k.alone = true
 		}
@@ -317,8 +294,10 @@ func setTag(tag string) {
 	clear(room[copy(room, tag):])
 }
 
+// setName sets the name of this thread, which is the main one and so that of the process.
 func setName(name string) {
-	os.WriteFile("/proc/self/comm", []byte(name), 0)
+	b, _ := unix.ByteSliceFromString(name)
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&b[0])), 0, 0, 0)
 }
 
 // nullStdio puts /dev/null in the place of descriptors.

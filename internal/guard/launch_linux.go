@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -107,12 +106,14 @@ func start() (*Guard, error) {
 		// Deep enough for every signal once; the runtime drops what does not fit.
 		signals: make(chan os.Signal, 32), signalsTaken: make(chan struct{}),
 	}
-	g.running.Go(g.supervise)
+	g.stopAt, g.killAt = newAlarm(), newAlarm()
+	g.relaunch()
+	g.running.Go(g.loop)
 	return g, nil
 }
 
-// Launch starts the guard process. It is meant to be called early: the process is forked and starts up in
-// parallel with whatever the caller does next, and a failure of that is reported by Start. From here until
+// Launch starts the guard process. It is meant to be called early: the process starts up in parallel with
+// whatever the caller does next, and a failure to is reported by Start. From here until
 // Close this package owns the process's signals. The process becomes a subreaper.
 func Launch(cfg Config) (*Guard, error) {
 	if strings.Contains(cfg.Tag, "simba") || strings.ContainsRune(cfg.Tag, 0) || len(cfg.Tag) > maxTag {
@@ -254,8 +255,8 @@ func (g *Guard) Close() error {
 	return nil
 }
 
-// spawn forks the guard process, on the thread of the supervisor: its parent-death signal wakes a stopped
-// guard when that thread, and with it the wrapper, dies.
+// spawn forks the guard process. Its parent-death signal wakes a stopped guard when the thread that forked it
+// dies, which is when the wrapper dies: the runtime ends no thread, unless a goroutine ends that is locked to it.
 func (g *Guard) spawn() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -330,22 +331,19 @@ func fork(files []int) (pid int, err error) {
 		setTerminal(false)
 		defer setTerminal(true)
 	}
-	// Our own environment, in which the job's variables are not: a search for the job by its environment
-	// spares its guard, but finds the guard of a wrapper that was itself part of the job.
-	pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName, strings.Repeat("-", maxTag)}, &syscall.ProcAttr{
-		Env:   os.Environ(),
-		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), 2},
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT},
+	err = withMask(unix.SIG_BLOCK, guardMask(), func() error {
+		// Our own environment, in which the job's variables are not: a search for the job by its environment
+		// spares its guard, but finds the guard of a wrapper that was itself part of the job.
+		pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName, strings.Repeat("-", maxTag)}, &syscall.ProcAttr{
+			Env:   os.Environ(),
+			Files: []uintptr{uintptr(files[0]), uintptr(files[1]), 2},
+			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT},
+		})
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("start the guard: %w", err)
 	}
 	setGuard(pid, true)
 	return pid, nil
-}
-
-func (g *Guard) supervise() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	g.loop()
 }

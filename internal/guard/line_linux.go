@@ -94,12 +94,13 @@ func (l *line) receive() (message, error) {
 	for {
 		n, oobn, _, _, err := unix.Recvmsg(l.fd, l.buf, l.oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 		switch {
-		case err == unix.EINTR:
+		case err == unix.EINTR, err == unix.ECONNRESET:
+			// A reset means that it died with messages unread, and is told before what it had sent.
 			continue
 		case err == unix.EAGAIN:
 			return message{}, errNothing
 		case err != nil || n == 0:
-			return message{}, io.EOF // a reset means that it died with messages unread
+			return message{}, io.EOF
 		}
 		m := message{files: rights(l.oob[:oobn])}
 		if n < headerSize {

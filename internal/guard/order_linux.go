@@ -46,22 +46,26 @@ func (g *Guard) order(o Order, file *os.File, answer chan startAnswer) {
 	g.phase, g.pending, g.name = starting, answer, o.Argv[0]
 	g.disarmed, g.stopped, g.killed = false, false, false
 	g.deadlines = o.Deadlines
-	g.toSend, g.startBy = &m, o.StartBy
+	g.toSend = &m
 	g.takeTerminal() // before the job can be, for it may read from the terminal at once
 	g.sendOrder()
 }
 
-// sendOrder sends the order once the guard is up. Until then nothing is asked of it, for a loaded machine
-// may take long to start a process; and if it dies, another can take its place.
+// sendOrder sends the order, also to a guard that is not up yet: it finds it when it is, and compares the limit of
+// the order then.
 func (g *Guard) sendOrder() {
-	if !g.ready || g.toSend == nil {
+	if g.line == nil || g.toSend == nil {
 		return
 	}
-	m := *g.toSend
+	m := g.toSend
 	g.toSend = nil
 	g.schedule(Now())
-	if !g.tell(m) {
+	if !g.tell(*m) {
 		g.notStarted(errors.New("the guard does not take the order"))
+		return
+	}
+	if !g.ready {
+		g.unread = m
 	}
 }
 
@@ -84,7 +88,7 @@ func (g *Guard) notStarted(err error) {
 		return
 	}
 	g.dropTerminal()
-	g.phase, g.answerBy, g.toSend = waiting, 0, nil
+	g.phase, g.answerBy, g.toSend, g.unread = waiting, 0, nil, nil
 	g.deadlines = Deadlines{}
 	g.schedule(Now())
 	g.letGo()

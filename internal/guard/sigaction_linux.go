@@ -2,6 +2,7 @@ package guard
 
 import (
 	"encoding/binary"
+	"os"
 	"runtime"
 	"syscall"
 	"time"
@@ -62,12 +63,30 @@ func byDefault(sig syscall.Signal) {
 	if sigaction(sig, &none, &old) != nil {
 		return
 	}
-	var set unix.Sigset_t
-	n := uint(sig) - 1
-	set.Val[n/wordBits] |= 1 << (n % wordBits)
+	set := signalSet(sig)
 	unix.PthreadSigmask(unix.SIG_UNBLOCK, &set, nil)
 	unix.Tgkill(unix.Getpid(), unix.Gettid(), sig)
 	sigaction(sig, &old, nil)
+}
+
+// withMask calls f on a thread whose signal mask is changed so: a process that is forked there inherits it.
+func withMask(how int, set unix.Sigset_t, f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.Sigset_t
+	if err := unix.PthreadSigmask(how, &set, &before); err != nil {
+		return os.NewSyscallError("sigprocmask", err)
+	}
+	defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+	return f()
+}
+
+func signalSet(signals ...syscall.Signal) (set unix.Sigset_t) {
+	for _, sig := range signals {
+		n := uint(sig) - 1
+		set.Val[n/wordBits] |= 1 << (n % wordBits)
+	}
+	return set
 }
 
 const wordBits = 8 * uint(unsafe.Sizeof(unix.Sigset_t{}.Val[0]))

@@ -46,10 +46,10 @@ type supervisor struct {
 	launches int
 	failure  error // why there is no guard
 
-	ready    bool          // the guard process is up
-	toSend   *message      // the order, until it is
-	startBy  time.Duration // its limit
-	terminal bool          // the signals of job control are taken
+	ready    bool     // the guard process is up
+	toSend   *message // the order, if there is no guard process to send it to
+	unread   *message // the order as it was sent to a guard that is not up yet
+	terminal bool     // the signals of job control are taken
 	pending  chan startAnswer
 	name     string // of the command, for errors
 	early    []syscall.Signal
@@ -80,8 +80,6 @@ type supervisor struct {
 }
 
 func (g *Guard) loop() {
-	g.stopAt, g.killAt = newAlarm(), newAlarm()
-	g.relaunch()
 	for {
 		g.work()
 		g.listen()
@@ -130,8 +128,7 @@ func (g *Guard) listen() {
 func (g *Guard) heard(m message) {
 	switch m.kind {
 	case msgReady:
-		g.ready = true
-		g.sendOrder()
+		g.ready, g.unread = true, nil
 	case msgAck:
 		if g.answerBy != 0 && int32(m.seq-g.asked) >= 0 {
 			g.answerBy = 0

@@ -24,9 +24,15 @@ func (w waker) wake() {
 // poll sleeps until the waker or one of the others (that are not negative) has something, or for the time
 // given; a negative time is for ever.
 func (w waker) poll(timeout time.Duration, others ...int) {
-	fds := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}
-	for _, fd := range others {
-		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	poll(timeout, append(others, w.fd)...)
+	var buf [8]byte
+	unix.Read(w.fd, buf[:])
+}
+
+func poll(timeout time.Duration, of ...int) {
+	fds := make([]unix.PollFd, len(of))
+	for i, fd := range of {
+		fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	}
 	var ts *unix.Timespec
 	if timeout >= 0 {
@@ -35,8 +41,4 @@ func (w waker) poll(timeout time.Duration, others ...int) {
 	}
 	// An interrupted or failed poll is a spurious wake-up; callers look at everything again.
 	unix.Ppoll(fds, ts, nil)
-	if fds[0].Revents != 0 {
-		var buf [8]byte
-		unix.Read(w.fd, buf[:])
-	}
 }

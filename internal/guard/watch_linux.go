@@ -25,11 +25,6 @@ func (g *Guard) demand(kind byte) {
 	if g.phase != starting && g.phase != running {
 		return
 	}
-	if g.toSend != nil {
-		g.notStarted(errNotWanted)
-		g.wake.wake() // there may be nothing more to wait for
-		return
-	}
 	if kind == msgStop || kind == msgKill {
 		g.stopped = true
 	}
@@ -38,9 +33,6 @@ func (g *Guard) demand(kind byte) {
 	g.tell(message{kind: kind})
 	g.expect(now + g.patience(now))
 }
-
-// errNotWanted is why an order was not carried out that was taken back before the guard had it.
-var errNotWanted = errors.New("stopped before the start")
 
 // expect has the guard answer the latest message by an instant.
 func (g *Guard) expect(by time.Duration) {
@@ -82,10 +74,6 @@ func (g *Guard) extend(d Deadlines) {
 		return
 	}
 	g.deadlines = d
-	if g.toSend != nil {
-		g.toSend.n[0], g.toSend.n[1] = int64(d.Stop), int64(d.Kill)
-		return
-	}
 	g.schedule(now)
 	m := message{kind: msgExtend, n: [numbers]int64{int64(d.Stop), int64(d.Kill)}}
 	g.unsent = nil
@@ -128,12 +116,6 @@ func (g *Guard) watch(now time.Duration) {
 		return
 	}
 	if g.phase != starting && g.phase != running {
-		return
-	}
-	if g.toSend != nil {
-		if passed(g.startBy, now) || passed(g.deadlines.Stop, now) {
-			g.notStarted(ErrLate)
-		}
 		return
 	}
 	if g.unsent != nil && g.tell(*g.unsent) {
@@ -209,29 +191,72 @@ func (g *Guard) relaunch() {
 // only after the line was closed; so the rounds go on until there is no child, and the guard is one until
 // it is reaped, which is possible only after its children were handed over.
 func (g *Guard) lostGuard() {
-	idle := g.phase == waiting || g.toSend != nil
 	if g.guard != 0 {
 		unix.Kill(g.guard, unix.SIGKILL)
 	}
+	if !g.ready {
+		g.lastWords()
+	}
 	unix.Close(g.line.fd)
 	unix.Close(g.lifetime)
-	g.line, g.ready = nil, false
+	g.line = nil
 	g.answerBy, g.askAt, g.unsent = 0, 0, nil
-	if idle {
-		retry(func() (int, error) { return unix.Wait4(g.guard, nil, 0, nil) }) // it has nothing to delay its end
-		setGuard(g.guard, false)
-		g.guard = 0
-		if g.relaunch(); g.failure != nil && g.toSend != nil {
-			g.notStarted(errors.Join(ErrGuardDied, g.failure))
-		}
+	if g.phase == waiting || !g.ready {
+		g.replaceGuard()
 		return
 	}
+	g.ready = false
 	g.phase = ending
 	g.status.GuardDied = true
 	g.notify(Notice{Kind: GuardDied})
 	own := g.guard
 	g.tree = newTree(os.Getpid(), func(pid int) bool { return pid != own && isGuard(pid) })
 }
+
+// lastWords waits for the end of a guard that was killed, and looks whether it came up before that. It says so
+// before it reads an order, so one that did not has started nothing.
+func (g *Guard) lastWords() {
+	g.waitForGuard()
+	for {
+		m, err := g.line.receive()
+		if err != nil {
+			return
+		}
+		closeAll(m.files)
+		g.ready = g.ready || m.kind == msgReady
+	}
+}
+
+// waitForGuard reaps a killed guard; it has nothing to delay its end.
+func (g *Guard) waitForGuard() {
+	if g.guard != 0 {
+		retry(func() (int, error) { return unix.Wait4(g.guard, nil, 0, nil) })
+		setGuard(g.guard, false)
+		g.guard = 0
+	}
+}
+
+// replaceGuard puts another guard in the place of a dead one that had no job, and gives it the order that one did
+// not read, if it is still wanted.
+func (g *Guard) replaceGuard() {
+	g.waitForGuard()
+	g.ready, g.toSend, g.unread = false, g.unread, nil
+	if g.relaunch(); g.toSend == nil {
+		return
+	}
+	switch d := g.deadlines; {
+	case g.failure != nil:
+		g.notStarted(errors.Join(ErrGuardDied, g.failure))
+	case g.stopped:
+		g.notStarted(errNotWanted)
+	default:
+		g.toSend.n[0], g.toSend.n[1] = int64(d.Stop), int64(d.Kill)
+		g.sendOrder()
+	}
+}
+
+// errNotWanted is why an order was not carried out that was taken back before the guard had it.
+var errNotWanted = errors.New("stopped before the start")
 
 // endTree is one round of killing everything that descends from this process, other guards aside. Processes
 // that the program started itself are not told apart from those of the job.
@@ -322,11 +347,7 @@ func (g *Guard) reapStrays() { g.strayAt = 1 }
 // sleep is how long nothing will be due; negative for ever.
 func (g *Guard) sleep(now time.Duration) time.Duration {
 	var next time.Duration
-	due := []time.Duration{g.askAt, g.answerBy, g.strayAt}
-	if g.toSend != nil {
-		due = append(due, g.startBy, g.deadlines.Stop)
-	}
-	for _, at := range due {
+	for _, at := range []time.Duration{g.askAt, g.answerBy, g.strayAt} {
 		if at != 0 && (next == 0 || at < next) {
 			next = at
 		}
