@@ -20,9 +20,6 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if Reexecuted() {
-		Main()
-	}
 	mode := os.Getenv(modeVariable)
 	if mode == "" {
 		os.Exit(m.Run())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -54,8 +53,11 @@ func lookUp(name string, env []string) (string, error) {
 			search = value
 		}
 	}
+	if search == "" {
+		return "", commandError(name, syscall.ENOENT) // nowhere, and not in the working directory
+	}
 	var refused error
-	for _, dir := range filepath.SplitList(search) {
+	for _, dir := range strings.Split(search, ":") {
 		if dir == "" {
 			dir = "."
 		}

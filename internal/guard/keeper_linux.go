@@ -2,7 +2,6 @@ package guard
 
 import (
 	"os"
-	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -28,29 +27,23 @@ const (
 	farewell = 2 * time.Second
 )
 
-// reexecuted is found out before main, since the main goroutine can be kept on the main thread only from
-// here: the name of a process is the name of its main thread, and the parent-death signal of a job belongs
-// to the thread that forked it.
-var reexecuted = func() bool {
+// reexecuted reports whether this process was started as a guard.
+func reexecuted() bool {
 	if len(os.Args) != 2 || os.Args[0] != guardName {
 		return false
 	}
 	kind, err := unix.GetsockoptInt(0, unix.SOL_SOCKET, unix.SO_TYPE)
 	return err == nil && kind == unix.SOCK_SEQPACKET
-}()
-
-func init() {
-	if reexecuted {
-		runtime.LockOSThread()
-	}
 }
 
-// Reexecuted reports whether this process was started as a guard. If so, [Main] must be called before
-// anything else.
-func Reexecuted() bool { return reexecuted }
-
-// Main is the life of a guard. It never returns.
-func Main() {
+// A guard lives its whole life here. The runtime keeps the main goroutine on the main thread as long as the
+// program is initialised, and on that thread it has to be: the name of a process is the name of its main thread,
+// and the parent-death signal of a job belongs to the thread that forked it. Besides, what has not been
+// initialised yet need not be.
+func init() {
+	if !reexecuted() {
+		return
+	}
 	k, err := newKeeper()
 	if err != nil {
 		os.Stderr.WriteString("mutex guard: " + err.Error() + "\n")

@@ -32,9 +32,8 @@ const (
 	groupPoll = 10 * time.Millisecond
 )
 
-// Reexecuted reports whether this process was started as a guard. If so, [Main] must be called before
-// anything else.
-func Reexecuted() bool {
+// reexecuted reports whether this process was started as a guard.
+func reexecuted() bool {
 	if len(os.Args) != 2 || os.Args[0] != guardName {
 		return false
 	}
@@ -71,8 +70,11 @@ type keeper struct {
 	killTime  time.Duration
 }
 
-// Main is the life of a guard. It never returns.
-func Main() {
+// A guard lives its whole life here.
+func init() {
+	if !reexecuted() {
+		return
+	}
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGQUIT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGPIPE)
 	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGHUP} {
 		if !signal.Ignored(sig) {

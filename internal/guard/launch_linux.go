@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,7 +48,11 @@ func isGuard(pid int) bool {
 func guardPIDs() []int {
 	guards.Lock()
 	defer guards.Unlock()
-	return slices.Collect(maps.Keys(guards.pids))
+	pids := make([]int, 0, len(guards.pids))
+	for pid := range guards.pids {
+		pids = append(pids, pid)
+	}
+	return pids
 }
 
 func setGuard(pid int, on bool) {

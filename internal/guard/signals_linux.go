@@ -42,6 +42,9 @@ func (g *Guard) takeSignals() {
 		for _, sig := range others {
 			signal.Notify(g.signals, sig)
 		}
+		if !ignored(unix.SIGTSTP) {
+			signal.Notify(g.signals, unix.SIGTSTP)
+		}
 		takePipe()
 		close(g.signalsTaken)
 		for s := range g.signals {
@@ -67,7 +70,7 @@ func (g *Guard) gotSignal(sig syscall.Signal) {
 	case sig == unix.SIGCONT && g.overdue(Now()):
 		// Our own alarm; the guard wakes what is stopped.
 	case sig == unix.SIGTSTP && g.phase == waiting:
-		byDefault(sig) // taken for a job that was not started after all
+		byDefault(sig)
 	case g.phase == waiting:
 		if terminating[sig] && g.cfg.OnSignal != nil {
 			g.cfg.OnSignal(sig)
@@ -136,9 +139,6 @@ var terminal struct {
 
 func (g *Guard) takeTerminal() {
 	g.terminal = true
-	if !ignored(unix.SIGTSTP) {
-		signal.Notify(g.signals, unix.SIGTSTP)
-	}
 	terminal.Lock()
 	defer terminal.Unlock()
 	terminal.users++
