@@ -61,6 +61,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	r.line = newWaitingLine(a, o, r.acquired)
 	defer r.line.erase()
 	r.news = &news{log: a.log, line: r.line, o: o}
+	r.guard.AwaitSignals() // for a wait that is ended leaves nothing behind
 	err = lease.Do(ctx, lease.Config{
 		Backend:        r.backend,
 		Mutex:          o.mutex,

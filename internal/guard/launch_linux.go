@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,8 @@ type Guard struct {
 	cfg          Config
 	wake         waker
 	signals      chan os.Signal
-	signalsTaken chan struct{}
+	signalsTaken chan struct{} // those that end this process, or are passed on
+	allTaken     chan struct{}
 	running      sync.WaitGroup // every goroutine of this guard
 	notices      chan Notice
 	done         chan struct{} // the tree is gone
@@ -75,7 +77,8 @@ const noticeDepth = 16
 var prepared atomic.Pointer[Guard]
 
 // Prepare starts the guard process of the next Launch, before anything is known about the job: the start of
-// a process is what a short run waits for longest. An error is reported by that Launch's Start.
+// a process is what a short run waits for longest. An error is reported by that Launch's Start. It is to be called
+// while the program is initialised, when the goroutine is locked to its thread.
 func Prepare() {
 	if g, err := start(); err == nil {
 		prepared.Store(g)
@@ -85,7 +88,7 @@ func Prepare() {
 // Discard ends what Prepare started, if no Launch has asked for it.
 func Discard() {
 	if g := prepared.Swap(nil); g != nil {
-		close(g.signalsTaken) // none were
+		close(g.allTaken) // none were
 		g.Close()
 	}
 }
@@ -101,12 +104,14 @@ func start() (*Guard, error) {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
 	g := &Guard{
+		supervisor: supervisor{ordered: make(chan struct{})},
+
 		wake:    wake,
 		notices: make(chan Notice, noticeDepth),
 		done:    make(chan struct{}),
 		ended:   make(chan struct{}),
 		// Deep enough for every signal once; the runtime drops what does not fit.
-		signals: make(chan os.Signal, 32), signalsTaken: make(chan struct{}),
+		signals: make(chan os.Signal, 32), signalsTaken: make(chan struct{}), allTaken: make(chan struct{}),
 	}
 	g.stopAt, g.killAt = newAlarm(), newAlarm()
 	g.relaunch()
@@ -115,8 +120,8 @@ func start() (*Guard, error) {
 }
 
 // Launch starts the guard process. It is meant to be called early: the process starts up in parallel with
-// whatever the caller does next, and a failure to is reported by Start. From here until
-// Close this package owns the process's signals. The process becomes a subreaper.
+// whatever the caller does next, and a failure to is reported by Start. From here (see AwaitSignals) until Close
+// this package owns the process's signals. The process becomes a subreaper.
 func Launch(cfg Config) (*Guard, error) {
 	if strings.Contains(cfg.Tag, "simba") || strings.ContainsRune(cfg.Tag, 0) || len(cfg.Tag) > maxTag {
 		return nil, fmt.Errorf("bad tag %q", cfg.Tag)
@@ -129,6 +134,9 @@ func Launch(cfg Config) (*Guard, error) {
 	}
 	g := prepared.Swap(nil)
 	if g == nil {
+		// Only here: the first lock of a program starts a thread, which Prepare need not wait for.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		var err error
 		if g, err = start(); err != nil {
 			return nil, err
@@ -162,10 +170,7 @@ func (g *Guard) Start(ctx context.Context, o Order) (pid int, err error) {
 	if len(o.Argv) == 0 || len(o.Hold) > maxFiles-3 {
 		return 0, errors.New("bad order")
 	}
-	select {
-	case <-g.signalsTaken:
-	case <-g.ended:
-	}
+	g.AwaitSignals()
 	file, err := packOrder(o)
 	if errors.Is(err, unix.EINVAL) {
 		return 0, fmt.Errorf("%w: %q: NUL in an argument or the environment", ErrNotRunnable, o.Argv[0])

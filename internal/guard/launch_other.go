@@ -89,6 +89,9 @@ func Launch(cfg Config) (*Guard, error) {
 	return g, nil
 }
 
+// AwaitSignals returns when no signal ends this process any more that should not.
+func (g *Guard) AwaitSignals() {}
+
 func (g *Guard) passSignals(signals <-chan os.Signal) {
 	for s := range signals {
 		sig := s.(syscall.Signal)

@@ -49,6 +49,7 @@ func (g *Guard) order(o Order, file *os.File, answer chan startAnswer) {
 	g.toSend = &m
 	g.takeTerminal() // before the job can be, for it may read from the terminal at once
 	g.sendOrder()
+	g.firstOrder()
 }
 
 // sendOrder sends the order, also to a guard that is not up yet: it finds it when it is, and compares the limit of

@@ -69,10 +69,9 @@ func byDefault(sig syscall.Signal) {
 	sigaction(sig, &old, nil)
 }
 
-// withMask calls f on a thread whose signal mask is changed so: a process that is forked there inherits it.
+// withMask calls f with the signal mask of this thread changed so: a process that is forked there inherits it. The
+// calling goroutine must be locked to its thread.
 func withMask(how int, set unix.Sigset_t, f func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	var before unix.Sigset_t
 	if err := unix.PthreadSigmask(how, &set, &before); err != nil {
 		return os.NewSyscallError("sigprocmask", err)

@@ -19,40 +19,65 @@ var terminating = map[syscall.Signal]bool{unix.SIGTERM: true, unix.SIGINT: true,
 // passed on.)
 var fromKeyboard = map[syscall.Signal]bool{unix.SIGINT: true, unix.SIGQUIT: true, unix.SIGTSTP: true, unix.SIGWINCH: true}
 
-// others are the signals that are passed on besides the terminating ones, or that this package needs
-// itself. Each costs about 20 µs to take and as much to give back, which is why the real-time signals and
-// some rare ones are not passed on; the runtime sees to it that they do no harm.
-var others = []syscall.Signal{unix.SIGCHLD, unix.SIGCONT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
+// forwarded are the other signals that are passed on. Each that is taken costs some 30 µs, most of it switches of
+// threads, which is why the real-time signals and some rare ones are not passed on; the runtime sees to it that
+// they do no harm.
+var forwarded = []syscall.Signal{unix.SIGUSR1, unix.SIGUSR2}
+
+// beside are the signals that matter only beside a job, and then not in its first moment: the terminal sends its
+// own to the job as well, and what a child's end or stop would have told is looked at when they are taken.
+var beside = []syscall.Signal{unix.SIGCHLD, unix.SIGCONT, unix.SIGTSTP, unix.SIGWINCH}
+
+// besideAfter is when they are taken if there is no job until then: as PID 1 we reap what others leave.
+const besideAfter = 50 * time.Millisecond
 
 // takePipe keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a
-// job must not.
-var takePipe = sync.OnceFunc(func() {
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-})
+// job must not. A guard comes up with a handler of the runtime all the same, and gives the job the default.
+var takePipe = sync.OnceFunc(func() { signal.Ignore(unix.SIGPIPE) })
 
-// takeSignals starts passing signals to the supervisor: from now on those that would end this process, and
-// the others soon. signalsTaken is closed when all are.
+// takeSignals has the signals passed to the supervisor. signalsTaken is closed when all are that would end this
+// process or are passed on.
 func (g *Guard) takeSignals() {
-	for sig := range terminating {
-		if !ignored(sig) { // nohup: stays ignored, here and in the job
-			signal.Notify(g.signals, sig)
-		}
-	}
+	takePipe()
 	g.running.Go(func() {
-		for _, sig := range others {
-			signal.Notify(g.signals, sig)
+		for sig := range terminating {
+			g.take(sig)
 		}
-		if !ignored(unix.SIGTSTP) {
-			signal.Notify(g.signals, unix.SIGTSTP)
+		for _, sig := range forwarded {
+			g.take(sig)
 		}
-		takePipe()
 		close(g.signalsTaken)
+		timer := time.NewTimer(besideAfter)
+		select {
+		case <-g.ordered:
+		case <-timer.C:
+		}
+		timer.Stop()
+		for _, sig := range beside {
+			g.take(sig)
+		}
+		g.post(func() { g.gotSignal(unix.SIGCHLD) })
+		close(g.allTaken)
 		for s := range g.signals {
 			if sig, ok := s.(syscall.Signal); ok {
 				g.post(func() { g.gotSignal(sig) })
 			}
 		}
 	})
+}
+
+func (g *Guard) take(sig syscall.Signal) {
+	if !ignored(sig) { // nohup: stays ignored, here and in the job
+		signal.Notify(g.signals, sig)
+	}
+}
+
+// AwaitSignals returns when no signal ends this process any more that should not.
+func (g *Guard) AwaitSignals() {
+	select {
+	case <-g.signalsTaken:
+	case <-g.ended:
+	}
 }
 
 func (g *Guard) dropSignals() {

@@ -40,6 +40,7 @@ const (
 type supervisor struct {
 	phase    phase
 	closing  bool
+	ordered  chan struct{} // closed at the first order
 	line     *line
 	lifetime int
 	guard    int // pid of the guard process
@@ -222,11 +223,21 @@ func (g *Guard) over() bool {
 	return false
 }
 
+// firstOrder lets the rest of the signals be taken.
+func (g *Guard) firstOrder() {
+	select {
+	case <-g.ordered:
+	default:
+		close(g.ordered)
+	}
+}
+
 // retire ends what belongs to the supervisor.
 func (g *Guard) retire() {
 	g.stopAt.drop()
 	g.killAt.drop()
-	<-g.signalsTaken
+	g.firstOrder() // there will be none
+	<-g.allTaken
 	g.dropSignals()
 	g.mu.Lock()
 	g.closed = true
