@@ -13,7 +13,7 @@ const module = "github.com/simba-lock/simba"
 // mayImport is who may import what: prefixes of import paths, those of the
 // module without it. The standard library is not listed, but for loggers.
 var mayImport = map[string][]string{
-	"":                  {"cmd", "internal/guard/early"},
+	"":                  {"cmd"},
 	"cmd":               {"lease", "backend", "internal/", "github.com/spf13/", "golang.org/x/", "log/slog"},
 	"lease":             {"golang.org/x/sys"},
 	"backend":           {"lease", "backend/file", "backend/redis", "backend/mysql", "backend/zookeeper"},
@@ -23,8 +23,8 @@ var mayImport = map[string][]string{
 	"backend/zookeeper": {"lease", "github.com/go-zookeeper/zk"},
 	// It speaks to the private servers that it starts for tests.
 	"backend/backendtest":  {"lease", "golang.org/x/sys", "github.com/redis/go-redis", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
-	"internal/guard":       {"golang.org/x/sys"},
-	"internal/guard/early": {"internal/guard"},
+	"internal/guard":       {"internal/guard/early", "golang.org/x/sys"},
+	"internal/guard/early": {},
 	"internal/bench":       {},
 	"internal/torture":     {"backend/backendtest", "golang.org/x/sys"},
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 
 	"github.com/simba-lock/simba/cmd"
-	_ "github.com/simba-lock/simba/internal/guard/early" // starts the guard of a run
 )
 
 func main() { os.Exit(cmd.Main(os.Args[1:])) }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -61,7 +62,9 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	r.line = newWaitingLine(a, o, r.acquired)
 	defer r.line.erase()
 	r.news = &news{log: a.log, line: r.line, o: o}
-	r.guard.AwaitSignals() // for a wait that is ended leaves nothing behind
+	if !strings.HasPrefix(r.backend.Name(), "file:") {
+		r.guard.AwaitSignals() // a signal leaves nothing behind; in a directory the kernel sees to that
+	}
 	err = lease.Do(ctx, lease.Config{
 		Backend:        r.backend,
 		Mutex:          o.mutex,

@@ -8,12 +8,11 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/simba-lock/simba/internal/guard/early"
 )
 
 const (
-	// guardName is the first argument of a guard. The second has room for the tag, which comes with the order.
-	guardName = "mutex-guard"
-	maxTag    = 64
 	// The process names of a guard that has no job yet, and of one that has; the kernel keeps 15 bytes.
 	waitingName = "guard-waiting"
 	holdingName = "guard-holding"
@@ -29,7 +28,7 @@ const (
 
 // reexecuted reports whether this process was started as a guard.
 func reexecuted() bool {
-	if len(os.Args) != 2 || os.Args[0] != guardName {
+	if len(os.Args) != 2 || os.Args[0] != early.GuardName {
 		return false
 	}
 	kind, err := unix.GetsockoptInt(0, unix.SOL_SOCKET, unix.SO_TYPE)

@@ -6,15 +6,16 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/simba-lock/simba/internal/guard/early"
 )
 
 // A guard takes no signal through the runtime: to have a handler there takes two switches of threads a signal, and
 // the start of a job would wait for them.
 //
-// What its loop has to know of, a child's end and the alarm that woke it, and the stop key, which reaches the whole
-// group that it is in until its job is started, are blocked in all its threads: its wrapper forks it from one where
-// they are. A job is forked from a thread where they are not.
-func guardMask() unix.Sigset_t { return signalSet(unix.SIGCHLD, unix.SIGCONT, unix.SIGTSTP) }
+// What its loop has to know of is blocked in all its threads, since its wrapper forks it from one where it is. A job
+// is forked from a thread where it is not.
+func guardMask() unix.Sigset_t { return signalSet(early.Signals[:]...) }
 
 // takeGuardSignals returns a descriptor that can be read when one of the guardMask has come. The signals that are
 // sent to the whole group to end it are ignored; all of these have a handler of the runtime, so that it gives the

@@ -8,10 +8,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/simba-lock/simba/internal/guard/early"
 )
 
 // A Guard is the wrapper's end of one guard process. Its methods may be called from any goroutine; none but
@@ -73,57 +74,19 @@ func setGuard(pid int, on bool) {
 // noticeDepth is how many notices wait for a reader before the oldest is dropped.
 const noticeDepth = 16
 
-// prepared is a guard that no Launch has asked for yet.
-var prepared atomic.Pointer[Guard]
-
-// Prepare starts the guard process of the next Launch, before anything is known about the job: the start of
-// a process is what a short run waits for longest. An error is reported by that Launch's Start. It is to be called
-// while the program is initialised, when the goroutine is locked to its thread.
-func Prepare() {
-	if g, err := start(); err == nil {
-		prepared.Store(g)
-	}
-}
-
-// Discard ends what Prepare started, if no Launch has asked for it.
+// Discard ends the process that was forked during initialisation, if no Launch has taken it.
 func Discard() {
-	if g := prepared.Swap(nil); g != nil {
-		close(g.allTaken) // none were
-		g.Close()
+	if p := early.Take(); p != nil {
+		closeAll([]int{p.Line, p.Lifetime}) // it ends then
+		retry(func() (int, error) { return unix.Wait4(p.PID, nil, 0, nil) })
 	}
-}
-
-// start makes a guard and its process. The process becomes a subreaper: only it can lose what is orphaned,
-// and it has to be one before anything can be.
-func start() (*Guard, error) {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, os.NewSyscallError("prctl", err)
-	}
-	wake, err := newWaker()
-	if err != nil {
-		return nil, os.NewSyscallError("eventfd", err)
-	}
-	g := &Guard{
-		supervisor: supervisor{ordered: make(chan struct{})},
-
-		wake:    wake,
-		notices: make(chan Notice, noticeDepth),
-		done:    make(chan struct{}),
-		ended:   make(chan struct{}),
-		// Deep enough for every signal once; the runtime drops what does not fit.
-		signals: make(chan os.Signal, 32), signalsTaken: make(chan struct{}), allTaken: make(chan struct{}),
-	}
-	g.stopAt, g.killAt = newAlarm(), newAlarm()
-	g.relaunch()
-	g.running.Go(g.loop)
-	return g, nil
 }
 
 // Launch starts the guard process. It is meant to be called early: the process starts up in parallel with
 // whatever the caller does next, and a failure to is reported by Start. From here (see AwaitSignals) until Close
 // this package owns the process's signals. The process becomes a subreaper.
 func Launch(cfg Config) (*Guard, error) {
-	if strings.Contains(cfg.Tag, "simba") || strings.ContainsRune(cfg.Tag, 0) || len(cfg.Tag) > maxTag {
+	if strings.Contains(cfg.Tag, "simba") || strings.ContainsRune(cfg.Tag, 0) || len(cfg.Tag) > early.MaxTag {
 		return nil, fmt.Errorf("bad tag %q", cfg.Tag)
 	}
 	if cfg.Signal == 0 {
@@ -132,18 +95,30 @@ func Launch(cfg Config) (*Guard, error) {
 	if cfg.OnLost < LostStop || cfg.OnLost > LostWarn || cfg.Leftover < LeftoverStop || cfg.Leftover > LeftoverLeave {
 		return nil, errors.New("bad guard configuration")
 	}
-	g := prepared.Swap(nil)
-	if g == nil {
-		// Only here: the first lock of a program starts a thread, which Prepare need not wait for.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		var err error
-		if g, err = start(); err != nil {
-			return nil, err
-		}
+	wake, err := newWaker()
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
 	}
-	g.post(func() { g.cfg = cfg })
+	g := &Guard{
+		supervisor: supervisor{
+			ordered: make(chan struct{}),
+			stopAt:  newAlarm(), killAt: newAlarm(),
+		},
+		cfg:     cfg,
+		wake:    wake,
+		notices: make(chan Notice, noticeDepth),
+		done:    make(chan struct{}),
+		ended:   make(chan struct{}),
+		// Deep enough for every signal once; the runtime drops what does not fit.
+		signals: make(chan os.Signal, 32), signalsTaken: make(chan struct{}), allTaken: make(chan struct{}),
+	}
 	g.takeSignals() // while the guard process comes up
+	if p := early.Take(); p != nil {
+		g.adopt(*p)
+	} else {
+		g.relaunch()
+	}
+	g.running.Go(g.loop)
 	return g, nil
 }
 
@@ -262,95 +237,24 @@ func (g *Guard) Close() error {
 	return nil
 }
 
-// spawn forks the guard process. Its parent-death signal wakes a stopped guard when the thread that forked it
-// dies, which is when the wrapper dies: the runtime ends no thread, unless a goroutine ends that is locked to it.
+// spawn forks the guard process.
 func (g *Guard) spawn() error {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socketpair", err)
-	}
-	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		closeAll(pair[:])
-		return os.NewSyscallError("pipe", err)
-	}
-	theirs := []int{pair[1], pipe[1]}
-	if fd, err := duplicate(pipe[1]); err == nil {
-		unix.Close(pipe[1])
-		theirs[1] = fd
-	}
-	// The pipe has no other writer: when the guard dies the kernel sends us SIGCONT, which resumes us if we
-	// are stopped.
-	err = wakeOn(pipe[0])
-	if err == nil {
-		g.guard, err = fork(theirs)
-	}
-	closeAll(theirs)
-	if err != nil {
-		closeAll([]int{pair[0], pipe[0]})
-		return err
-	}
-	g.line, g.lifetime = newLine(pair[0]), pipe[0]
-	return nil
-}
-
-// duplicate makes a copy of a descriptor whose number has a free one behind it: ForkExec moves a descriptor of
-// its own to the number after the highest one it is given, and that must not be one which the job inherits
-// from our caller.
-func duplicate(fd int) (int, error) {
-	// Where hardly anybody has a descriptor, but below 64: up to there the kernel has room in each process's
-	// table, and to enlarge that of a process with threads takes it some 10 ms (it waits for a grace period).
-	const above = 40
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, above)
-	if err == nil {
-		if !isOpen(high + 1) {
-			return high, nil
-		}
-		unix.Close(high)
-	}
-	high = 0 // or a low limit on descriptors
-	for _, used := range numbered("/proc/self/fd") {
-		high = max(high, used)
-	}
-	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, high+1)
-}
-
-func isOpen(fd int) bool {
-	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-	return err == nil
-}
-
-func wakeOn(fd int) error {
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETOWN, unix.Getpid()); err != nil {
-		return os.NewSyscallError("fcntl", err)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, int(unix.SIGCONT)); err != nil {
-		return os.NewSyscallError("fcntl", err)
-	}
-	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_ASYNC|unix.O_NONBLOCK)
-	return os.NewSyscallError("fcntl", err)
-}
-
-func fork(files []int) (pid int, err error) {
 	terminal.Lock() // the job must not inherit what we set for ourselves
 	defer terminal.Unlock()
 	if terminal.users > 0 {
 		setTerminal(false)
 		defer setTerminal(true)
 	}
-	err = withMask(unix.SIG_BLOCK, guardMask(), func() error {
-		// Our own environment, in which the job's variables are not: a search for the job by its environment
-		// spares its guard, but finds the guard of a wrapper that was itself part of the job.
-		pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName, strings.Repeat("-", maxTag)}, &syscall.ProcAttr{
-			Env:   os.Environ(),
-			Files: []uintptr{uintptr(files[0]), uintptr(files[1]), 2},
-			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT},
-		})
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("start the guard: %w", err)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p, err := early.Fork()
+	if err == nil {
+		g.adopt(p)
 	}
-	setGuard(pid, true)
-	return pid, nil
+	return err
+}
+
+func (g *Guard) adopt(p early.Process) {
+	setGuard(p.PID, true)
+	g.guard, g.line, g.lifetime = p.PID, newLine(p.Line), p.Lifetime
 }

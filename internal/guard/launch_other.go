@@ -37,10 +37,7 @@ type Guard struct {
 	tty       *os.File // the terminal, if it was lent to the job
 }
 
-// Prepare is for systems on which it pays to start a guard process early.
-func Prepare() {}
-
-// Discard ends what Prepare started.
+// Discard is for systems on which it pays to start a guard process early.
 func Discard() {}
 
 // Launch starts the guard process. From here until Close this package owns the process's signals.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/simba-lock/simba/internal/guard/early"
 )
 
 const (
@@ -212,7 +214,7 @@ func (s *sweep) carries(pid int) bool {
 // Holding lists the live guards with this tag whose job may be running. Any user can make a process look
 // like one.
 func Holding(tag string) (pids []int, err error) {
-	want := append([]byte(guardName+"\x00"+tag), 0)
+	want := append([]byte(early.GuardName+"\x00"+tag), 0)
 	all := numbered("/proc")
 	if all == nil {
 		return nil, errors.New("cannot list /proc")

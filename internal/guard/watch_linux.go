@@ -3,7 +3,6 @@ package guard
 import (
 	"errors"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -177,8 +176,7 @@ func (g *Guard) reapGuard() bool {
 	return true
 }
 
-// relaunch starts a guard process, the first one or one in the place of another that died before it had a job. The
-// calling goroutine must be locked to its thread.
+// relaunch starts a guard process, the first one or one in the place of another that died before it had a job.
 func (g *Guard) relaunch() {
 	if g.launches++; g.closing || g.launches > maxLaunches {
 		g.failure = errors.New("it died again and again")
@@ -243,8 +241,6 @@ func (g *Guard) waitForGuard() {
 func (g *Guard) replaceGuard() {
 	g.waitForGuard()
 	g.ready, g.toSend, g.unread = false, g.unread, nil
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	if g.relaunch(); g.toSend == nil {
 		return
 	}

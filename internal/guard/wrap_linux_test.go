@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/simba-lock/simba/internal/guard/early"
 )
 
 // patient is how long a test waits for what must happen: long enough for a machine that is busy with other
@@ -46,7 +48,7 @@ func marked(mark string, except ...int) (pids []int) {
 			continue
 		}
 		args, _ := readProc(pid, "cmdline")
-		if bytes.HasPrefix(args, []byte(guardName+"\x00")) {
+		if bytes.HasPrefix(args, []byte(early.GuardName+"\x00")) {
 			continue
 		}
 		if s, ok := readStat(pid); ok && s.state != 'Z' && !contains(except, pid) {
@@ -157,7 +159,7 @@ func (w *wrap) guards() (pids []int) {
 	for _, pid := range numbered("/proc") {
 		args, err := readProc(pid, "cmdline")
 		s, _ := readStat(pid)
-		tag, is := bytes.CutPrefix(args, []byte(guardName+"\x00"))
+		tag, is := bytes.CutPrefix(args, []byte(early.GuardName+"\x00"))
 		// It has its tag only with its order.
 		if err == nil && is && (s.ppid == w.pid || bytes.HasPrefix(tag, []byte(w.tag+"\x00"))) {
 			if s, ok := readStat(pid); ok && s.state != 'Z' {
