@@ -48,13 +48,18 @@ func (f *backendFlags) open(ctx context.Context) (lease.Backend, error) {
 		LiveGuards: guard.Holding,
 		Password:   os.Getenv(passwordVariable),
 	})
-	if errors.Is(err, backend.ErrURL) {
-		return nil, usagef("--backend: %w", err)
-	}
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, unavailable(badURL(err))
 	}
 	return b, nil
+}
+
+// badURL marks an error about the URL as one of usage.
+func badURL(err error) error {
+	if errors.Is(err, backend.ErrURL) {
+		return usagef("--backend: %w", err)
+	}
+	return err
 }
 
 // unavailable marks what went wrong with a backend outside of contending, where

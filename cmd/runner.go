@@ -43,10 +43,12 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	defer func() {
-		// After a job there is nothing to clean up any more: the guard has closed
-		// all it held, and ends when its line does. To wait for the end of its
-		// process would cost a short run a tenth of its time.
-		if !r.started {
+		// After a job there is nothing to clean up any more but the guard process,
+		// which has ended by now: whoever inherits it may not reap it. To give back
+		// the signals as well would cost a short run a tenth of its time.
+		if r.started {
+			r.guard.AwaitEnd(lastWords)
+		} else {
 			_ = r.guard.Close()
 		}
 	}()
@@ -84,7 +86,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 func (r *runner) launch(ctx context.Context, giveUp context.CancelCauseFunc) (*guard.Guard, error) {
 	tag, err := backend.Tag(ctx, r.o.url, r.o.mutex)
 	if err != nil {
-		return nil, err
+		return nil, badURL(err)
 	}
 	g, err := guard.Launch(guard.Config{
 		Tag:       tag,

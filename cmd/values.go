@@ -40,7 +40,7 @@ func (v *durationValue) Set(s string) error {
 		if _, e := strconv.ParseFloat(s, 64); e == nil {
 			return fmt.Errorf("a number needs a unit, as in %ss or %sms (%s)", s, s, v.allowed())
 		}
-		return fmt.Errorf("not a duration like 10s, 1m30s or 250ms (%s)", v.allowed())
+		return fmt.Errorf("no duration like 10s, 1m30s or 250ms, or out of all range (%s)", v.allowed())
 	}
 	if d < v.min || d > v.max {
 		return fmt.Errorf("out of range (%s)", v.allowed())

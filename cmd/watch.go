@@ -80,7 +80,7 @@ func (a *app) watch(ctx context.Context, o *watchOptions) error {
 	defer func() { _ = b.Close() }()
 	w := &watcher{
 		backend: b, names: o.names, until: o.until, limit: o.connectTimeout,
-		clock: lease.BootClock{}, seen: map[string]reading{}, nameless: map[string]lease.Instant{},
+		clock: lease.BootClock{}, seen: map[string]reading{}, nameless: map[string]lease.Instant{}, refused: map[string]string{},
 		tell: func(e lease.Event) error {
 			if o.asJSON {
 				return writeJSONLine(a.stdout, newEventLine(e))
@@ -88,7 +88,7 @@ func (a *app) watch(ctx context.Context, o *watchOptions) error {
 			_, err := fmt.Fprintln(a.stdout, eventText(e))
 			return err
 		},
-		trouble: func(err error) { a.log.Warn("lost the backend, trying again: " + err.Error()) },
+		trouble: func(err error) { a.log.Warn(err.Error()) },
 	}
 	err = w.run(ctx)
 	if errors.Is(err, syscall.EPIPE) || ctx.Err() != nil {

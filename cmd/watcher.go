@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,7 @@ type watcher struct {
 
 	seen     map[string]reading
 	nameless map[string]lease.Instant // since when an owner has no name yet
+	refused  map[string]string        // mutexes that cannot be read, and why
 	started  bool                     // all snapshots were told
 	deaf     atomic.Bool
 	fails    int
@@ -107,7 +109,7 @@ func (w *watcher) look(ctx context.Context) error {
 		return unavailable(err)
 	}
 	if w.fails == 0 {
-		w.trouble(err)
+		w.trouble(fmt.Errorf("lost the backend, trying again: %w", err))
 	}
 	w.fails++
 	return nil
@@ -129,9 +131,14 @@ func (w *watcher) read(ctx context.Context) error {
 	}
 	for _, name := range names {
 		snap, err := inspect(ctx, w.backend, name, w.limit)
+		if len(w.names) == 0 && lease.IsPermanent(err) {
+			w.unreadable(name, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
+		delete(w.refused, name)
 		snap.Mutex = name
 		if w.unsettled(snap) {
 			continue
@@ -141,6 +148,14 @@ func (w *watcher) read(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// unreadable is told once, and does not hide the others: nobody asked for this mutex by name.
+func (w *watcher) unreadable(name string, err error) {
+	if w.refused[name] != err.Error() {
+		w.refused[name] = err.Error()
+		w.trouble(fmt.Errorf("%s: %w", name, err))
+	}
 }
 
 // unsettled: it has a new owner whose name will be there in a moment.

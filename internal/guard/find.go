@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -118,10 +119,10 @@ func checkImage(name, path string, depth int) (shell bool, err error) {
 	}
 	interpreter := string(fields[0])
 	if err := runnable(interpreter); err != nil {
-		return false, fmt.Errorf("%w: %s: bad interpreter %s: %w", ErrNotRunnable, name, interpreter, bare(err))
+		return false, fmt.Errorf("%w: %s: bad interpreter %s: %w", ErrNotRunnable, shown(name), shown(interpreter), bare(err))
 	}
 	if depth <= 1 {
-		return false, fmt.Errorf("%w: %s: %w", ErrNotRunnable, name, syscall.ELOOP)
+		return false, fmt.Errorf("%w: %s: %w", ErrNotRunnable, shown(name), syscall.ELOOP)
 	}
 	// If the interpreter is itself text without #!, the kernel refuses and execvp falls back to a shell.
 	return checkImage(name, interpreter, depth-1)
@@ -133,9 +134,9 @@ func commandError(name string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("%w: %s", ErrNotFound, name)
+		return fmt.Errorf("%w: %s", ErrNotFound, shown(name))
 	default:
-		return fmt.Errorf("%w: %s: %w", ErrNotRunnable, name, bare(err))
+		return fmt.Errorf("%w: %s: %w", ErrNotRunnable, shown(name), bare(err))
 	}
 }
 
@@ -146,4 +147,12 @@ func bare(err error) error {
 		return errno
 	}
 	return err
+}
+
+// shown is a name that may hold anything, as part of a message of one line.
+func shown(name string) string {
+	if q := strconv.Quote(name); q != `"`+name+`"` {
+		return q
+	}
+	return name
 }

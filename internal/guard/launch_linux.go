@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,7 @@ type Guard struct {
 	running      sync.WaitGroup // every goroutine of this guard
 	notices      chan Notice
 	done         chan struct{} // the tree is gone
+	reaped       chan struct{} // and so is the guard process
 	ended        chan struct{} // the supervisor has ended
 
 	mu     sync.Mutex
@@ -77,7 +79,7 @@ const noticeDepth = 16
 // Discard ends the process that was forked during initialisation, if no Launch has taken it.
 func Discard() {
 	if p := early.Take(); p != nil {
-		closeAll([]int{p.Line, p.Lifetime}) // it ends then
+		closeAll([]int{p.Line, p.Lifetime, p.PIDFD}) // it ends then
 		retry(func() (int, error) { return unix.Wait4(p.PID, nil, 0, nil) })
 	}
 }
@@ -101,13 +103,14 @@ func Launch(cfg Config) (*Guard, error) {
 	}
 	g := &Guard{
 		supervisor: supervisor{
-			ordered: make(chan struct{}),
+			ordered: make(chan struct{}), guardFD: -1,
 			stopAt:  newAlarm(), killAt: newAlarm(),
 		},
 		cfg:     cfg,
 		wake:    wake,
 		notices: make(chan Notice, noticeDepth),
 		done:    make(chan struct{}),
+		reaped:  make(chan struct{}),
 		ended:   make(chan struct{}),
 		// Deep enough for every signal once; the runtime drops what does not fit.
 		signals: make(chan os.Signal, 32), signalsTaken: make(chan struct{}), allTaken: make(chan struct{}),
@@ -229,6 +232,16 @@ func (g *Guard) Wait() Status {
 	return g.status
 }
 
+// AwaitEnd waits for the end of the guard process after Done, but not longer than the limit.
+func (g *Guard) AwaitEnd(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-g.reaped:
+	case <-timer.C:
+	}
+}
+
 // Close ends the guard process: at once if nothing was started, after Done otherwise; a job that still runs
 // is killed first. It waits for all of it and gives the signals back. It can be called again.
 func (g *Guard) Close() error {
@@ -256,5 +269,5 @@ func (g *Guard) spawn() error {
 
 func (g *Guard) adopt(p early.Process) {
 	setGuard(p.PID, true)
-	g.guard, g.line, g.lifetime = p.PID, newLine(p.Line), p.Lifetime
+	g.guard, g.guardFD, g.line, g.lifetime = p.PID, p.PIDFD, newLine(p.Line), p.Lifetime
 }

@@ -86,6 +86,9 @@ func Launch(cfg Config) (*Guard, error) {
 	return g, nil
 }
 
+// AwaitEnd is for systems on which the guard's end is not waited for anyhow.
+func (g *Guard) AwaitEnd(time.Duration) {}
+
 // AwaitSignals returns when no signal ends this process any more that should not.
 func (g *Guard) AwaitSignals() {}
 

@@ -44,6 +44,7 @@ type supervisor struct {
 	line     *line
 	lifetime int
 	guard    int // pid of the guard process
+	guardFD  int // the same as a descriptor; -1 if there is none
 	launches int
 	failure  error // why there is no guard
 
@@ -75,6 +76,7 @@ type supervisor struct {
 	stopAt    alarm
 	killAt    alarm
 	hungUp    bool
+	isReaped  bool
 
 	strays  map[int]time.Duration
 	strayAt time.Duration
@@ -91,8 +93,11 @@ func (g *Guard) loop() {
 			break
 		}
 		fd := -1
-		if g.line != nil {
+		switch {
+		case g.line != nil:
 			fd = g.line.fd
+		case g.hungUp:
+			fd = g.guardFD // it is about to end
 		}
 		g.wake.poll(g.sleep(Now()), fd)
 	}
@@ -205,6 +210,10 @@ func (g *Guard) hangUp() {
 func (g *Guard) over() bool {
 	if g.guard != 0 && g.hungUp {
 		g.reapGuard()
+	}
+	if g.guard == 0 && g.phase == finished && !g.isReaped {
+		g.isReaped = true
+		close(g.reaped)
 	}
 	if !g.closing {
 		return false

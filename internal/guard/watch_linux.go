@@ -171,9 +171,15 @@ func (g *Guard) reapGuard() bool {
 	if pid != g.guard && err != unix.ECHILD {
 		return false
 	}
-	setGuard(g.guard, false)
-	g.guard = 0
+	g.noGuard()
 	return true
+}
+
+// noGuard: the guard process was reaped.
+func (g *Guard) noGuard() {
+	setGuard(g.guard, false)
+	unix.Close(g.guardFD)
+	g.guard, g.guardFD = 0, -1
 }
 
 // relaunch starts a guard process, the first one or one in the place of another that died before it had a job.
@@ -231,8 +237,7 @@ func (g *Guard) lastWords() {
 func (g *Guard) waitForGuard() {
 	if g.guard != 0 {
 		retry(func() (int, error) { return unix.Wait4(g.guard, nil, 0, nil) })
-		setGuard(g.guard, false)
-		g.guard = 0
+		g.noGuard()
 	}
 }
 
@@ -292,8 +297,7 @@ func (g *Guard) collect() (none bool) {
 		}
 		switch {
 		case pid == g.guard:
-			setGuard(pid, false)
-			g.guard = 0
+			g.noGuard()
 		case pid == g.pid && !g.known:
 			g.known, g.status.Known, g.status.Stopped = true, true, true
 			g.status.Code, g.status.Signal = statusOf(syscall.WaitStatus(ws))
@@ -301,8 +305,9 @@ func (g *Guard) collect() (none bool) {
 	}
 	err := unix.Waitid(unix.P_ALL, 0, &unix.Siginfo{}, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
 	if err == unix.ECHILD {
-		setGuard(g.guard, false)
-		g.guard = 0
+		if g.guard != 0 {
+			g.noGuard()
+		}
 		return true
 	}
 	for _, pid := range children(os.Getpid()) {

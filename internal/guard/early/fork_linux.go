@@ -17,6 +17,7 @@ const (
 // A Process is a guard process as its wrapper has it.
 type Process struct {
 	PID      int
+	PIDFD    int // tells of its end; -1 on an old kernel
 	Line     int // descriptor of a socket of type SEQPACKET
 	Lifetime int // descriptor of a pipe whose only writer is the guard
 }
@@ -66,9 +67,9 @@ func Fork() (Process, error) {
 		syscall.Close(pipe[1])
 		theirs[1] = fd
 	}
-	p := Process{Line: pair[0], Lifetime: pipe[0]}
+	p := Process{PIDFD: -1, Line: pair[0], Lifetime: pipe[0]}
 	if err = wakeOn(pipe[0]); err == nil {
-		p.PID, err = forkExec(theirs)
+		p.PID, err = forkExec(theirs, &p.PIDFD)
 	}
 	closeAll(theirs)
 	if err != nil {
@@ -78,7 +79,7 @@ func Fork() (Process, error) {
 	return p, nil
 }
 
-func forkExec(files []int) (pid int, err error) {
+func forkExec(files []int, pidfd *int) (pid int, err error) {
 	var block, before [128 / 8]uint64 // the kernel uses as much of it as it has signals
 	for _, sig := range Signals {
 		*(*uintptr)(unsafe.Pointer(&block)) |= 1 << (uint(sig) - 1)
@@ -92,7 +93,7 @@ func forkExec(files []int) (pid int, err error) {
 	pid, err = syscall.ForkExec("/proc/self/exe", []string{GuardName, noTag}, &syscall.ProcAttr{
 		Env:   syscall.Environ(),
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), 2},
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT, PidFD: pidfd},
 	})
 	if err != nil {
 		return 0, &os.PathError{Op: "start", Path: "the guard", Err: err}
