@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/simba-lock/simba/internal/guard"
@@ -40,19 +39,29 @@ func (r *runner) work(ctx context.Context, h *lease.Holder) error {
 		}
 		return fmt.Errorf("cannot start the job: %w", err)
 	}
-	r.started = true
-	r.supervise(ctx, h, anchors)
-	r.status = r.guard.Wait()
-	return nil
-}
-
-// supervise passes on what happens to the lease and to the job until the whole
-// job is gone.
-func (r *runner) supervise(ctx context.Context, h *lease.Holder, anchors []*os.File) {
 	held := map[*os.File]bool{}
 	for _, f := range anchors {
 		held[f] = true
 	}
+	r.supervise(ctx, h.Changes(), func(d lease.Deadlines) {
+		r.guard.Extend(guard.Deadlines{Stop: d.Stop, Kill: d.Kill})
+		for _, f := range h.Anchors() {
+			if held[f] {
+				continue
+			}
+			held[f] = true
+			if err := r.guard.Hold(f); err != nil {
+				r.log.Warn(fmt.Sprintf("the guard cannot hold %s: %v", f.Name(), err))
+			}
+		}
+	})
+	return nil
+}
+
+// supervise passes on what happens to the lease, if it is this run's, and to the
+// job until the whole job is gone.
+func (r *runner) supervise(ctx context.Context, changes <-chan lease.Deadlines, changed func(lease.Deadlines)) {
+	r.started = true
 	var timeout <-chan time.Time
 	if r.o.timeout > 0 {
 		timer := time.NewTimer(r.o.timeout)
@@ -62,17 +71,8 @@ func (r *runner) supervise(ctx context.Context, h *lease.Holder, anchors []*os.F
 	stop := ctx.Done()
 	for {
 		select {
-		case d := <-h.Changes():
-			r.guard.Extend(guard.Deadlines{Stop: d.Stop, Kill: d.Kill})
-			for _, f := range h.Anchors() {
-				if held[f] {
-					continue
-				}
-				held[f] = true
-				if err := r.guard.Hold(f); err != nil {
-					r.log.Warn(fmt.Sprintf("the guard cannot hold %s: %v", f.Name(), err))
-				}
-			}
+		case d := <-changes:
+			changed(d)
 		case <-stop:
 			stop = nil
 			r.toldToStop(context.Cause(ctx))
@@ -82,6 +82,7 @@ func (r *runner) supervise(ctx context.Context, h *lease.Holder, anchors []*os.F
 		case n := <-r.guard.Notices():
 			r.news.notice(n)
 		case <-r.guard.Done():
+			r.status = r.guard.Wait()
 			return
 		}
 	}
@@ -137,47 +138,4 @@ func (r *runner) endOf(ctx context.Context, id string) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// ownerVariable carries the owner's id to the job. The next owner finds by it
-// what a dead one left.
-const ownerVariable = "SIMBA_OWNER"
-
-// heldVariable tells a run inside the job what its ancestors hold: for each a
-// backend, a mutex and a guard, three words. A variable alone proves nothing, so
-// the guard is named by its pid and start time.
-const heldVariable = "SIMBA_HELD"
-
-// heldStamp is all of it but the guard, which adds itself.
-func heldStamp(env []string, h *lease.Holder, backend string) string {
-	value := ""
-	for _, kv := range env {
-		if outer, ok := strings.CutPrefix(kv, heldVariable+"="); ok && outer != "" {
-			value = outer + " "
-		}
-	}
-	return heldVariable + "=" + value + backend + " " + h.Mutex() + " "
-}
-
-// jobEnv is the environment of the job: simba's own, without the password, with
-// the job's lease last so that it wins over what was inherited.
-func jobEnv(env []string, h *lease.Holder, backend string) []string {
-	set := []string{
-		"SIMBA_BACKEND=" + backend,
-		"SIMBA_MUTEX=" + h.Mutex(),
-		fmt.Sprintf("SIMBA_FENCE=%d", h.Fence()),
-		ownerVariable + "=" + h.ID(),
-	}
-	gone := map[string]bool{passwordVariable: true, heldVariable: true}
-	for _, kv := range set {
-		name, _, _ := strings.Cut(kv, "=")
-		gone[name] = true
-	}
-	var out []string
-	for _, kv := range env {
-		if name, _, _ := strings.Cut(kv, "="); !gone[name] {
-			out = append(out, kv)
-		}
-	}
-	return append(out, set...)
 }

@@ -25,6 +25,7 @@ type runner struct {
 	env     []string // simba's own
 	backend lease.Backend
 	guard   *guard.Guard
+	tag     string // of the guard
 	line    *waitingLine
 	news    *news
 
@@ -60,10 +61,19 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	if r.path, r.argv, err = guard.Find(o.argv, r.env); err != nil {
 		return err
 	}
-	defer r.warn(ctx)()
 	r.line = newWaitingLine(a, o, r.acquired)
 	defer r.line.erase()
 	r.news = &news{log: a.log, line: r.line, o: o}
+	switch heldAbove(r.env, r.backend.Name(), o.mutex, r.tag) {
+	case proved:
+		return r.result(r.nested(ctx))
+	case doubtful:
+		if err := r.unproved(ctx); err != nil {
+			return err
+		}
+	case noClaim:
+	}
+	defer r.warn(ctx)()
 	if !strings.HasPrefix(r.backend.Name(), "file:") {
 		r.guard.AwaitSignals() // a signal leaves nothing behind; in a directory the kernel sees to that
 	}
@@ -84,12 +94,12 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 // launch starts the guard process. It comes up while the mutex is contended for,
 // so that it costs the job no time.
 func (r *runner) launch(ctx context.Context, giveUp context.CancelCauseFunc) (*guard.Guard, error) {
-	tag, err := backend.Tag(ctx, r.o.url, r.o.mutex)
-	if err != nil {
+	var err error
+	if r.tag, err = backend.Tag(ctx, r.o.url, r.o.mutex); err != nil {
 		return nil, badURL(err)
 	}
 	g, err := guard.Launch(guard.Config{
-		Tag:       tag,
+		Tag:       r.tag,
 		Signal:    syscall.Signal(r.o.signal),
 		KillAfter: r.o.terms.KillAfter,
 		OnLost:    r.o.onLost,

@@ -274,6 +274,9 @@ func EndByEnv(context.Context, string) (ended int, stuck []int, err error) {
 // Holding cannot be told here.
 func Holding(string) (pids []int, err error) { return nil, errors.ErrUnsupported }
 
+// Above cannot be told here.
+func Above(stamp, tag string) bool { return false }
+
 // DieOf makes this process die of a signal. It returns only if that was impossible.
 func DieOf(sig syscall.Signal) {
 	syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})

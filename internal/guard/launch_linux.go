@@ -104,7 +104,7 @@ func Launch(cfg Config) (*Guard, error) {
 	g := &Guard{
 		supervisor: supervisor{
 			ordered: make(chan struct{}), guardFD: -1,
-			stopAt:  newAlarm(), killAt: newAlarm(),
+			stopAt: newAlarm(), killAt: newAlarm(),
 		},
 		cfg:     cfg,
 		wake:    wake,

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -214,18 +216,45 @@ func (s *sweep) carries(pid int) bool {
 // Holding lists the live guards with this tag whose job may be running. Any user can make a process look
 // like one.
 func Holding(tag string) (pids []int, err error) {
-	want := append([]byte(early.GuardName+"\x00"+tag), 0)
 	all := numbered("/proc")
 	if all == nil {
 		return nil, errors.New("cannot list /proc")
 	}
 	for _, pid := range all {
-		if processName(pid) != holdingName {
-			continue
-		}
-		if arguments, err := readProc(pid, "cmdline"); err == nil && bytes.Equal(arguments[:min(len(arguments), len(want))], want) {
+		if holds(pid, tag) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
+}
+
+// holds tells whether a process is a guard with this tag whose job may be running.
+func holds(pid int, tag string) bool {
+	if processName(pid) != holdingName {
+		return false
+	}
+	want := append([]byte(early.GuardName+"\x00"+tag), 0)
+	arguments, err := readProc(pid, "cmdline")
+	return err == nil && bytes.Equal(arguments[:min(len(arguments), len(want))], want)
+}
+
+// Above tells whether this process is part of the job of the guard with this tag that a stamp names, see
+// [Order.Stamp]: whether that guard is among its ancestors.
+func Above(stamp, tag string) bool {
+	number, ticks, _ := strings.Cut(stamp, ":")
+	guard, err := strconv.Atoi(number)
+	if err != nil || guard <= 0 {
+		return false
+	}
+	for pid := os.Getppid(); pid > 0; {
+		s, ok := readStat(pid)
+		if !ok {
+			return false
+		}
+		if pid == guard {
+			return strconv.FormatInt(s.ticks, 10) == ticks && holds(pid, tag)
+		}
+		pid = s.ppid
+	}
+	return false
 }
