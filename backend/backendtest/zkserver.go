@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -47,7 +48,7 @@ func StartZooKeeper(t testing.TB, o ZooKeeperOptions) *ZooKeeper {
 // configure writes the configuration of one server.
 func (z *ZooKeeper) configure(t testing.TB, o ZooKeeperOptions, members []string) (file string) {
 	t.Helper()
-	port := FreePort(t)
+	port := reservePort(t)
 	z.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	if o.Tick == 0 {
 		o.Tick = 100 * time.Millisecond
@@ -77,6 +78,35 @@ func (z *ZooKeeper) configure(t testing.TB, o ZooKeeperOptions, members []string
 }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// Ports below those that the kernel gives away by itself (32768 and up on Linux).
+const firstPort, lastPort = 12000, 32000
+
+// reservePort is a port for a server that takes its time to listen, and that may
+// be away for a while: what [FreePort] finds could be given to any connection
+// meanwhile, and a member whose port is taken never joins its ensemble. So it is
+// one that the kernel gives to nobody, and an abstract socket of its name, which
+// ends with the process, keeps it from other tests.
+func reservePort(t testing.TB) int {
+	t.Helper()
+	for range 1000 {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		sign, err := net.Listen("unix", fmt.Sprintf("@backendtest-port-%d", port))
+		if err != nil {
+			continue
+		}
+		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			_ = sign.Close()
+			continue
+		}
+		_ = ln.Close()
+		t.Cleanup(func() { _ = sign.Close() })
+		return port
+	}
+	t.Fatal("no port is free")
+	return 0
+}
 
 // start runs the server's class itself: the scripts of the package change users
 // and log to /var.
@@ -145,7 +175,7 @@ func StartZooKeeperEnsemble(t testing.TB, n int, o ZooKeeperOptions) *ZooKeeperE
 	e := &ZooKeeperEnsemble{Links: make([]map[int]*Relay, n)}
 	quorum, election := make([]int, n), make([]int, n)
 	for i := range n {
-		quorum[i], election[i] = FreePort(t), FreePort(t)
+		quorum[i], election[i] = reservePort(t), reservePort(t)
 	}
 	type start struct {
 		z      *ZooKeeper
