@@ -28,6 +28,7 @@ type arena struct {
 	t      *testing.T
 	mutex  string
 	terms  lease.Terms
+	slow   time.Duration // how long work goes on that was told to stop
 	inside atomic.Int32
 }
 
@@ -97,6 +98,7 @@ func (a *arena) work(ctx context.Context, h *lease.Holder, j *job) error {
 	close(j.started)
 	select {
 	case <-ctx.Done():
+		time.Sleep(a.slow)
 	case <-j.finish:
 	}
 	j.mu.Lock()

@@ -16,8 +16,10 @@
 // /simba/NAME are containers, which the server removes when they are empty.
 //
 // A claim is written in the same transaction that checks the latch node of a
-// new owner. It decides nothing; it tells the others since when there is an
-// owner, and it is where an owner hears that it was revoked.
+// new owner. It gives nobody the mutex; it tells the others since when there is an
+// owner, and it is where an owner hears that it was revoked. It also outlives a
+// latch node that somebody deletes by hand: waiters that saw the owner wait for
+// its work to end, see lingering.
 //
 // # The lease
 //

@@ -38,7 +38,7 @@ func (s *session) join(ctx context.Context, cl *client) (again bool, err error) 
 	path := s.path(l)
 	var stat, root *zk.Stat
 	var seen lease.Instant
-	err = both(
+	err = all(
 		func() (err error) {
 			stat, err = call(ctx, cl, reads, "watch "+path, existsW(path))
 			seen = cl.clock.Now()

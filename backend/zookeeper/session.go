@@ -45,6 +45,11 @@ type session struct {
 	fence    uint64
 	revoked  bool
 	ahead    map[string]standing // what is known of owners, by node
+	behind   string              // GUID of the one that we followed last
+
+	// An owner whose node was deleted, and until when it is waited for.
+	lingerer  string
+	lingerEnd lease.Instant
 }
 
 // latchNode is our place in the queue.
@@ -186,9 +191,11 @@ func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) 
 	}
 	var q queue
 	var e emptied
-	err = both(
+	var lingering *lease.Answer
+	err = all(
 		func() (err error) { q, err = s.list(ctx, cl); return err },
 		func() (err error) { e, err = readEmptied(ctx, cl, s.b.emptiedPath(s.mutex)); return err },
+		func() (err error) { lingering, err = s.lingering(ctx, cl); return err },
 	)
 	if err != nil {
 		return a, false, err
@@ -198,7 +205,11 @@ func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) 
 		s.forget()
 		return a, true, nil
 	case i == 0:
-		a, again, err = s.claim(ctx, cl, r, e)
+		if lingering != nil {
+			a = *lingering
+		} else {
+			a, again, err = s.claim(ctx, cl, r, e)
+		}
 		if err == nil && !again && a.State != lease.Mine && !r.Queue {
 			err = s.giveUp(ctx, cl)
 		}
@@ -216,17 +227,21 @@ func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) 
 	}
 }
 
-// both makes two requests at once: it is the round trips that a hand-over costs.
-func both(f, g func() error) error {
+// all makes requests at once: it is the round trips that a hand-over costs.
+func all(requests ...func() error) error {
 	var wg sync.WaitGroup
-	var err error
-	wg.Go(func() { err = g() })
-	first := f()
-	wg.Wait()
-	if first != nil {
-		return first
+	errs := make([]error, len(requests))
+	for i, f := range requests[1:] {
+		wg.Go(func() { errs[i+1] = f() })
 	}
-	return err
+	errs[0] = requests[0]()
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // list reads the queue. That of a mutex of which nothing is there is empty.
@@ -248,6 +263,7 @@ func (s *session) follow(ctx context.Context, cl *client, l latch) (again bool, 
 	if armed {
 		return false, nil
 	}
+	s.behind = l.guid
 	s.mu.Lock()
 	s.pred = path // before the watch, which may fire before it is answered
 	s.mu.Unlock()
