@@ -31,8 +31,8 @@ func (a *app) newStatus() *cobra.Command {
 		Long: `status shows who holds the mutexes named, or all that the backend knows, and who
 waits for them. It writes nothing and disturbs nobody.
 
-With -q it prints nothing: the exit status is 0 if the mutex is held, 1 if it is
-free, 69 if that is not known.`,
+Exit status: 0; with -q, which prints nothing, 0 if the mutex is held and 1 if it
+is free. 64 for a usage error, 69 if the state is not known.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.complete(a, c, args); err != nil {
 				return err

@@ -29,7 +29,10 @@ func (a *app) newWatch() *cobra.Command {
 		Long: `watch prints the state of the mutexes named, or of all that the backend knows, and
 then each change: acquired, transition (not renewed in time), recovered,
 released, expired, revoked, waiting, left. After a lost connection it reads the
-state again and tells what differs. It writes nothing and disturbs nobody.`,
+state again and tells what differs. It writes nothing and disturbs nobody.
+
+Exit status: 0 when --until is reached or nobody reads any more, 64 for a usage
+error, 69 if the backend cannot be reached at the start, or refuses.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.complete(a, c, args); err != nil {
 				return err
