@@ -47,8 +47,11 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 func dial(ctx context.Context, network, addr string, secure *tls.Config, who login, db int) (*conn, error) {
 	silence()
-	d := net.Dialer{Timeout: dialTimeout}
-	nc, err := d.DialContext(ctx, network, addr)
+	open := func(ctx context.Context) (net.Conn, error) {
+		d := net.Dialer{Timeout: dialTimeout}
+		return d.DialContext(ctx, network, addr)
+	}
+	nc, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -57,12 +60,9 @@ func dial(ctx context.Context, network, addr string, secure *tls.Config, who log
 			secure = secure.Clone()
 			secure.ServerName, _, _ = net.SplitHostPort(addr)
 		}
-		t := tls.Client(nc, secure)
-		if err := t.HandshakeContext(ctx); err != nil {
-			_ = nc.Close()
+		if nc, err = secured(ctx, nc, secure, open); err != nil {
 			return nil, err
 		}
-		nc = t
 	}
 	c := &conn{net: nc}
 	c.lib = goredis.NewClient(&goredis.Options{

@@ -43,6 +43,7 @@ func TestPermanentErrors(t *testing.T) {
 		"redis://:right@" + r.Addr + "/99":                 "DB index",
 		"redis://" + c.Addr + "/1":                         "SELECT is not allowed",
 		"rediss://" + s.Addr:                               "TLS",
+		"rediss://" + r.Addr:                               "redis:// instead of rediss://",
 		with(others.CA, certs.ClientCert, certs.ClientKey): "TLS",
 	} {
 		err := tried(t, rawURL)

@@ -1,10 +1,17 @@
 package redis
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"time"
+
+	"github.com/simba-lock/simba/lease"
 )
 
 // tlsConfig reads the files that a URL names: authorities to trust instead of
@@ -32,4 +39,51 @@ func tlsConfig(ca, cert, key, serverName string) (*tls.Config, error) {
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
+}
+
+// errPlain: a Redis without TLS takes the beginning of a handshake for a line
+// that is not finished, and waits for the rest of it.
+var errPlain = errors.New("TLS: the server does not use it on this port (redis:// instead of rediss://?)")
+
+// helloDoubted is how long a handshake may go on before the server is asked in
+// plain text. It takes a tenth of that on a slow network.
+const helloDoubted = time.Second
+
+// secured does the handshake. The connection is closed if it fails.
+func secured(ctx context.Context, nc net.Conn, config *tls.Config, dial func(context.Context) (net.Conn, error)) (net.Conn, error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	doubt := time.AfterFunc(helloDoubted, func() {
+		if talksPlainly(ctx, dial) {
+			giveUp(lease.Permanent(errPlain))
+		}
+	})
+	defer doubt.Stop()
+	t := tls.Client(nc, config)
+	err := t.HandshakeContext(ctx)
+	if err == nil {
+		return t, nil
+	}
+	_ = nc.Close()
+	if cause := context.Cause(ctx); errors.Is(cause, errPlain) {
+		err = cause
+	}
+	return nil, err
+}
+
+// talksPlainly: a server with TLS answers plain text with an alert or not at all.
+func talksPlainly(ctx context.Context, dial func(context.Context) (net.Conn, error)) bool {
+	nc, err := dial(ctx)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = nc.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+	defer stop()
+	if _, err := io.WriteString(nc, "PING\r\n"); err != nil {
+		return false
+	}
+	var first [1]byte
+	_, err = nc.Read(first[:])
+	return err == nil && (first[0] == '+' || first[0] == '-')
 }
