@@ -69,6 +69,7 @@ func message(ran *cobra.Command, err error) string {
 }
 
 func (a *app) newRoot() *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:   "simba",
 		Short: "Run a command while holding a named mutex, on one host or across many",
@@ -77,13 +78,17 @@ No two jobs of one mutex ever run at the same time.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
+			switch {
+			case len(args) > 0:
 				return usagef("unknown command %q", args[0])
+			case version:
+				return nil
 			}
 			return usagef("no command given, as in: simba run --mutex NAME -- COMMAND")
 		},
-		RunE: func(*cobra.Command, []string) error { return nil },
+		RunE: func(*cobra.Command, []string) error { return a.version() },
 	}
+	root.Flags().BoolVar(&version, "version", false, "print the version")
 	root.SetOut(a.stdout)
 	root.SetErr(a.msg)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: flagError(err)} })

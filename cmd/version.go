@@ -13,15 +13,17 @@ func (a *app) newVersion() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			info, ok := debug.ReadBuildInfo()
-			if !ok {
-				return errors.New("this binary carries no build information")
-			}
-			_, err := fmt.Fprint(a.stdout, versionText(info))
-			return err
-		},
+		RunE:  func(*cobra.Command, []string) error { return a.version() },
 	}
+}
+
+func (a *app) version() error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return errors.New("this binary carries no build information")
+	}
+	_, err := fmt.Fprint(a.stdout, versionText(info))
+	return err
 }
 
 // versionText is one "key value" a line, so that scripts can read it.

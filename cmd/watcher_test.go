@@ -33,7 +33,7 @@ func watch(t *testing.T, store *backendtest.Memory, gate chan struct{}, until st
 	w := &watcher{
 		backend: store, names: names, until: until, limit: 3 * time.Second,
 		clock: backendtest.BubbleClock{},
-		seen:  map[string]reading{}, nameless: map[string]lease.Instant{},
+		seen:  map[string]reading{}, nameless: map[string]lease.Instant{}, refused: map[string]string{},
 		tell: func(e lease.Event) error {
 			if gate != nil {
 				<-gate
@@ -158,8 +158,24 @@ func TestWatchReadsAgainAfterAnOutage(t *testing.T) {
 		}
 		time.Sleep(maxBackoff)
 		w.want("m released A")
-		if !slices.Equal(w.blames, []string{"refused"}) {
+		if !slices.Equal(w.blames, []string{"lost the backend, trying again: refused"}) {
 			t.Errorf("told trouble %q, want it once", w.blames)
+		}
+	})
+}
+
+func TestWatchGoesOnBesideOneThatCannotBeRead(t *testing.T) {
+	bubble(t, func(t *testing.T, store *backendtest.Memory) {
+		own(t, store, "bad", "A", time.Hour)
+		b := own(t, store, "good", "B", time.Hour)
+		refused := lease.Permanent(errors.New("no right to read it"))
+		store.Inject(backendtest.Fault{Op: backendtest.OpInspect, Mutex: "bad", Do: backendtest.Fail, Err: refused})
+		w := watch(t, store, nil, "")
+		w.want("good snapshot held B")
+		release(t, b)
+		w.want("good released B")
+		if !slices.Equal(w.blames, []string{"bad: no right to read it"}) {
+			t.Errorf("told trouble %q", w.blames)
 		}
 	})
 }
@@ -226,7 +242,7 @@ func TestWatchEndsWithItsReader(t *testing.T) {
 	bubble(t, func(t *testing.T, store *backendtest.Memory) {
 		w := &watcher{
 			backend: store, names: []string{"m"}, limit: time.Second, clock: backendtest.BubbleClock{},
-			seen: map[string]reading{}, nameless: map[string]lease.Instant{}, tell: func(lease.Event) error { return syscall.EPIPE },
+			seen: map[string]reading{}, nameless: map[string]lease.Instant{}, refused: map[string]string{}, tell: func(lease.Event) error { return syscall.EPIPE },
 		}
 		if err := w.run(t.Context()); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("ended with %v", err)
