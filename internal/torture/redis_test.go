@@ -24,12 +24,18 @@ type redisRound struct {
 
 const redisKey = "simba:{torture}"
 
-var redisFaults = []struct {
+// redisFault is done to the first run, its server or its network.
+type redisFault struct {
 	name   string
-	codes  []int
+	codes  []int // of the first run
 	length string
+	deaf   bool // its job ignores what asks it to end
+	shared bool // the second goes through the relay too
+	server backendtest.RedisOptions
 	do     func(r *redisRound)
-}{
+}
+
+var redisFaults = []redisFault{
 	{name: "kill simba", codes: []int{killed}, length: "30s", do: func(r *redisRound) {
 		r.kill(r.first.cmd.Process.Pid, syscall.SIGKILL)
 	}},
@@ -60,6 +66,12 @@ var redisFaults = []struct {
 		if d := boot() - at; d > 2*time.Second/3+300*time.Millisecond+2*time.Second {
 			r.t.Errorf("the first lived %v after its record was given away", d)
 		}
+		if s := r.said(r.first); !strings.Contains(s, "ownership was lost: someone-else owns it now") {
+			r.t.Errorf("who took it is not told: %s", s)
+		}
+		if owner := r.server.Text("GET", redisKey); owner != "someone-else" {
+			r.t.Errorf("%q owns it after the first has ended", owner)
+		}
 	}},
 	{name: "blips", codes: []int{0}, length: "8s", do: func(r *redisRound) {
 		for range 4 {
@@ -73,18 +85,28 @@ var redisFaults = []struct {
 	}},
 }
 
-func TestRedis(t *testing.T) {
+func newRedisRound(t *testing.T, o backendtest.RedisOptions) *redisRound {
+	server := backendtest.StartRedis(t, o)
+	relay := backendtest.StartRelay(t, server.Addr)
+	r := &redisRound{round: newRound(t, leaseFlags...), server: server, relay: relay}
+	r.firstFlags = []string{"-b", "redis://" + relay.Addr}
+	r.flags = append(r.flags, "-b", "redis://"+server.Addr)
+	return r
+}
+
+func TestRedis(t *testing.T) { tortureRedis(t, redisFaults) }
+
+func tortureRedis(t *testing.T, faults []redisFault) {
 	t.Parallel()
-	for _, f := range redisFaults {
+	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			each(t, func(t *testing.T) {
-				server := backendtest.StartRedis(t, backendtest.RedisOptions{})
-				relay := backendtest.StartRelay(t, server.Addr)
-				r := &redisRound{round: newRound(t, leaseFlags...), server: server, relay: relay}
-				r.firstFlags = []string{"-b", "redis://" + relay.Addr}
-				r.flags = append(r.flags, "-b", "redis://"+server.Addr)
-				r.length = f.length
+				r := newRedisRound(t, f.server)
+				r.length, r.deaf = f.length, f.deaf
+				if f.shared {
+					r.flags = append(r.flags, r.firstFlags...)
+				}
 				r.begin()
 				f.do(r)
 				r.finish(boot(), f.codes...)
