@@ -48,8 +48,13 @@ var refused = map[uint16]bool{
 	1364: true, // a column that we do not know has no default
 	4151: true, // account locked (MariaDB)
 	3118: true, // account locked
+	3955: true, // account locked after wrong passwords (MySQL)
 	1820: true, // password expired
 	1862: true,
+	1251: true, // a way to authenticate that is not known here,
+	1524: true, // or not to the server
+	3159: true, // require_secure_transport, and tls was not asked for
+	1665: true, // binlog_format=STATEMENT does not go with READ COMMITTED
 }
 
 // crowded: there is no connection to be had at the moment.
@@ -66,6 +71,8 @@ var deposed = map[uint16]bool{
 	1792:  true, // read-only transaction
 	1836:  true, // read-only mode
 	1053:  true, // shutting down
+	1047:  true, // a member that has left its cluster (Galera)
+	3032:  true, // offline mode (MySQL)
 	1927:  true, // connection killed (MariaDB)
 	3169:  true, // session killed
 	4031:  true, // idle for too long

@@ -36,6 +36,7 @@ func TestRefusals(t *testing.T) {
 		{"no right to the database", url("nobody", made), "1044"},
 		{"only SELECT", url("reader", made), "UPDATE command denied"},
 		{"no table and no CREATE", url("writer", empty), "CREATE TABLE IF NOT EXISTS simba_mutex"},
+		{"no table and no CREATE, both", url("writer", empty), "COLLATE=utf8mb4_bin;\nCREATE TABLE IF NOT EXISTS simba_lease"},
 		{"no table and no CREATE, the reason", url("writer", empty), "CREATE command denied"},
 		{"another's table", m.URL(foreign), "has no column"},
 	} {
@@ -275,11 +276,23 @@ func TestSocketAndTLS(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
-	none := backendtest.StartMySQL(t, backendtest.MySQLOptions{Args: []string{"--skip-ssl"}})
+	m.Exec(t, "SET GLOBAL require_secure_transport = 1")
+	if _, err := tryOnce(t, open(t, plain), mutex); !lease.IsPermanent(err) {
+		t.Errorf("a server that insists on TLS: %v", err)
+	}
+	none := backendtest.StartMySQL(t, backendtest.MySQLOptions{Args: []string{
+		"--skip-ssl", "--log-bin", "--binlog-format=STATEMENT",
+	}})
 	other, _ := none.Database(t)
 	if _, err := tryOnce(t, open(t, none.URL(other)+"?tls=true"), mutex); !lease.IsPermanent(err) {
 		t.Errorf("a server without TLS: %v", err)
 	}
+	// It got through, to be told what this server cannot do.
+	_, err := tryOnce(t, open(t, none.URL(other)+"?tls=preferred"), mutex)
+	if !lease.IsPermanent(err) || !strings.Contains(err.Error(), "1665") {
+		t.Errorf("a log of statements: %v", err)
+	}
+	none.Exec(t, "SET GLOBAL binlog_format = ROW")
 	if _, err := tryOnce(t, open(t, none.URL(other)+"?tls=preferred"), mutex); err != nil {
 		t.Errorf("a server without TLS, preferred: %v", err)
 	}

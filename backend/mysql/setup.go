@@ -56,13 +56,12 @@ func (b *Backend) tables(ctx context.Context, l *line) (*layout, error) {
 		return nil, err
 	}
 	if len(missing) > 0 {
-		for create := range strings.SplitSeq(Schema(), ";") {
-			if create = strings.TrimSpace(create); create == "" || !names(create, missing) {
-				continue
-			}
+		statements := creating(missing)
+		for i, create := range statements {
 			if _, err := l.write(ctx, create); err != nil {
 				if refused[number(err)] {
-					return nil, lease.Permanent(fmt.Errorf("%w; the statement that somebody with the right to has to run once:\n%s;", err, create))
+					return nil, lease.Permanent(fmt.Errorf("%w; somebody with the right to has to run this once:\n%s",
+						err, strings.Join(statements[i:], "\n")))
 				}
 				return nil, err
 			}
@@ -83,13 +82,18 @@ func (b *Backend) tables(ctx context.Context, l *line) (*layout, error) {
 	return y, nil
 }
 
-func names(create string, tables []string) bool {
-	for _, t := range tables {
-		if strings.Contains(create, t) {
-			return true
+// creating are the statements that make so many of the tables.
+func creating(tables []string) []string {
+	var out []string
+	for create := range strings.SplitSeq(Schema(), ";") {
+		create = strings.TrimSpace(create)
+		for _, t := range tables {
+			if strings.HasPrefix(create, "CREATE TABLE IF NOT EXISTS "+t+" ") {
+				out = append(out, create+";")
+			}
 		}
 	}
-	return false
+	return out
 }
 
 // found reads what there is of the two tables.
