@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -104,9 +105,14 @@ func (m *MySQL) Database(t testing.TB) (name string, root *sql.DB) {
 	name = fmt.Sprintf("t%d", databases.n)
 	databases.Unlock()
 	m.Exec(t, "CREATE DATABASE "+name)
-	root = m.open("root", "", name)
+	return name, m.Into(t, name)
+}
+
+// Into is root's way into a database.
+func (m *MySQL) Into(t testing.TB, database string) *sql.DB {
+	root := m.open("root", "", database)
 	t.Cleanup(func() { _ = root.Close() })
-	return name, root
+	return root
 }
 
 var databases struct {
@@ -129,8 +135,15 @@ func (m *MySQL) Exec(t testing.TB, text string, values ...any) {
 }
 
 // KillClients ends all connections of an account, but not in the middle of an answer.
-func (m *MySQL) KillClients(user string) int {
-	rows, err := m.Admin.Query("SELECT id FROM information_schema.processlist WHERE user = ?", user)
+func (m *MySQL) KillClients(user string) int { return m.killWhere("user", user) }
+
+// KillConnections ends all connections to a database but root's.
+func (m *MySQL) KillConnections(database string) int {
+	return m.killWhere("user <> 'root' AND db", database)
+}
+
+func (m *MySQL) killWhere(column, value string) int {
+	rows, err := m.Admin.Query("SELECT id FROM information_schema.processlist WHERE "+column+" = ?", value)
 	if err != nil {
 		return 0
 	}
@@ -145,6 +158,22 @@ func (m *MySQL) KillClients(user string) int {
 		}
 	}
 	return n
+}
+
+// FallingBack is a time zone, the name of a file, in which clocks go back an hour at that time.
+func FallingBack(t testing.TB, at time.Time) string {
+	t.Helper()
+	u := at.UTC()
+	source := fmt.Sprintf("Zone Test 1:00 - AAA %d %s %d %s\n          0:00 - BBB\n",
+		u.Year(), u.Month().String()[:3], u.Day(), u.Format("15:04:05")+"u")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "source"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("zic", "-d", dir, filepath.Join(dir, "source")).CombinedOutput(); err != nil {
+		t.Fatalf("zic (package libc-bin or tzdata): %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "Test")
 }
 
 func mysqld(t testing.TB) string {

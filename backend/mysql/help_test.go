@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	osexec "os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -136,16 +135,4 @@ func pump(from io.ReadCloser, to io.WriteCloser, change func([]byte) []byte) {
 			return
 		}
 	}
-}
-
-func zic(t testing.TB, source string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/source", []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := osexec.Command("zic", "-d", dir, dir+"/source").CombinedOutput(); err != nil {
-		t.Fatalf("zic (package libc-bin or tzdata): %v\n%s", err, out)
-	}
-	return dir + "/Test"
 }

@@ -16,7 +16,7 @@ func TestLocalTimeFallsBack(t *testing.T) {
 	var m *backendtest.MySQL
 	for early := 5 * time.Second; time.Until(at) < 2*time.Second; early *= 2 {
 		at = time.Now().Add(early) // the server has to be up by then
-		m = backendtest.StartMySQL(t, backendtest.MySQLOptions{TZ: fallingBack(t, at)})
+		m = backendtest.StartMySQL(t, backendtest.MySQLOptions{TZ: backendtest.FallingBack(t, at)})
 	}
 	name, root := m.Database(t)
 	a := newArena(t, 1500*time.Millisecond, 1500*time.Millisecond)
@@ -60,13 +60,4 @@ func TestLocalTimeFallsBack(t *testing.T) {
 	if err := end(); err != nil {
 		t.Errorf("owner: %v", err)
 	}
-}
-
-// fallingBack makes a time zone.
-func fallingBack(t testing.TB, at time.Time) string {
-	t.Helper()
-	u := at.UTC()
-	source := fmt.Sprintf("Zone Test 1:00 - AAA %d %s %d %s\n          0:00 - BBB\n",
-		u.Year(), u.Month().String()[:3], u.Day(), u.Format("15:04:05")+"u")
-	return zic(t, source)
 }
