@@ -95,6 +95,7 @@ func setUp(env *testscript.Env) error {
 		s.mark,
 		"SIMBA_BACKEND=file://"+filepath.Join(env.WorkDir, "mutexes"),
 		"PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		"SIMBA_CONFIG="+os.DevNull, // not that of whoever runs the tests
 		"LC_ALL=C.UTF-8",
 	)
 	s.env = env.Vars

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,10 +19,14 @@ import (
 type backendFlags struct {
 	url            string
 	connectTimeout time.Duration
+	config         string
+	passwordFile   string
+
+	password string // from wherever it is
 }
 
 // backendFlagNames are the ones with variables.
-var backendFlagNames = []string{"backend", "connect-timeout"}
+var backendFlagNames = []string{"backend", "connect-timeout", "password-file"}
 
 func (f *backendFlags) add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.url, "backend", "b", "file:", "where the mutex lives, as a `URL`")
@@ -30,6 +34,8 @@ func (f *backendFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&durationValue{
 		d: &f.connectTimeout, min: lease.MinDuration, max: time.Hour, shown: shortDuration(f.connectTimeout),
 	}, "connect-timeout", "longest time for the first contact with the backend")
+	flags.StringVar(&f.passwordFile, "password-file", "", "`file` whose first line is the backend's password")
+	flags.StringVar(&f.config, "config", "", "configuration `file` (default /etc/simba/config.toml, then ~/.config/simba/config.toml)")
 }
 
 func (f *backendFlags) check() error {
@@ -46,7 +52,7 @@ const passwordVariable = "SIMBA_BACKEND_PASSWORD"
 func (f *backendFlags) open(ctx context.Context) (lease.Backend, error) {
 	b, err := backend.Open(ctx, f.url, backend.Options{
 		LiveGuards: guard.Holding,
-		Password:   os.Getenv(passwordVariable),
+		Password:   f.password,
 	})
 	if err != nil {
 		return nil, unavailable(badURL(err))
@@ -62,6 +68,14 @@ func badURL(err error) error {
 	return err
 }
 
+// hasPassword tells whether there is one in a URL.
+func hasPassword(rawURL string) bool {
+	_, rest, _ := strings.Cut(rawURL, "://")
+	authority, _, _ := strings.Cut(rest, "/")
+	userinfo, _, found := strings.Cut(authority, "@")
+	return found && strings.Contains(userinfo, ":")
+}
+
 // unavailable marks what went wrong with a backend outside of contending, where
 // lease does it.
 func unavailable(err error) error {
@@ -69,6 +83,15 @@ func unavailable(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", lease.ErrUnreachable, err)
+}
+
+// only is the one mutex that a command is about; its section of the configuration
+// counts.
+func only(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return ""
 }
 
 // mutexNames checks the names and drops those that are given twice.
@@ -89,7 +112,7 @@ func mutexNames(args []string) ([]string, error) {
 
 // completeNames offers the mutexes that the backend knows.
 func (a *app) completeNames(c *cobra.Command, f *backendFlags) []cobra.Completion {
-	if a.fromEnv(c.Flags(), backendFlagNames...) != nil || f.check() != nil {
+	if a.settle(c.Flags(), f, "", backendFlagNames...) != nil || f.check() != nil {
 		return nil
 	}
 	f.connectTimeout = time.Second // somebody is looking at the cursor

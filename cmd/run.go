@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"log/slog"
+	"slices"
 	"syscall"
 	"time"
 
@@ -53,7 +54,8 @@ exit status. If ownership is lost, the command and all that it started is stoppe
 before anybody else can own the mutex.
 
 Flags end at the first word that is not one, or at --. Each flag but --mutex and
---command can also be set by a variable: SIMBA_KILL_AFTER=2s for --kill-after.
+--command can also be set by a variable, SIMBA_KILL_AFTER=2s for --kill-after, or
+in the configuration, kill-after = "2s"; a flag beats a variable beats a file.
 
 Exit status: the command's own, or
   64   usage: a wrong flag, name, duration or URL
@@ -120,9 +122,9 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 		"log-format", "form of simba's own messages")
 }
 
-// complete adds the variables, checks everything and touches nothing.
+// complete adds variables and configuration, checks everything and touches nothing.
 func (o *runOptions) complete(a *app, flags *pflag.FlagSet, args []string) (err error) {
-	if err := o.fromEnv(a, flags); err != nil {
+	if err := o.onlyOnce(a, flags); err != nil {
 		return err
 	}
 	if o.mutex == "" && !flags.Changed("mutex") {
@@ -152,21 +154,15 @@ func (o *runOptions) complete(a *app, flags *pflag.FlagSet, args []string) (err 
 // maxNote keeps records small: they are rewritten at each renewal.
 const maxNote = 512
 
-// fromEnv reads the variables. --wait and --no-wait are one setting, so a flag
-// for either beats the variables of both.
-func (o *runOptions) fromEnv(a *app, flags *pflag.FlagSet) error {
-	names := runVariables
-	given := flags.Changed("wait") || flags.Changed("no-wait")
-	if given {
-		names = nil
-		for _, n := range runVariables {
-			if n != "wait" && n != "no-wait" {
-				names = append(names, n)
-			}
-		}
+// onlyOnce settles --wait and --no-wait, which are one setting: a flag for either
+// beats the variables of both.
+func (o *runOptions) onlyOnce(a *app, flags *pflag.FlagSet) error {
+	names := slices.Clone(runVariables)
+	if flags.Changed("wait") || flags.Changed("no-wait") {
+		names = slices.DeleteFunc(names, func(n string) bool { return exclusive[n] != "" })
 	}
 	waited := o.wait
-	if err := a.fromEnv(flags, names...); err != nil {
+	if err := a.settle(flags, &o.backendFlags, o.mutex, names...); err != nil {
 		return err
 	}
 	if !o.noWait {

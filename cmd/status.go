@@ -49,7 +49,7 @@ is free. 64 for a usage error, 69 if the state is not known.`,
 }
 
 func (o *statusOptions) complete(a *app, c *cobra.Command, args []string) (err error) {
-	if err := a.fromEnv(c.Flags(), backendFlagNames...); err != nil {
+	if err := a.settle(c.Flags(), &o.backendFlags, only(args), backendFlagNames...); err != nil {
 		return err
 	}
 	if err := o.check(); err != nil {

@@ -1,0 +1,167 @@
+package cmd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/simba-lock/simba/lease"
+)
+
+// systemConfig is read first; the user's own file comes after it and wins.
+const systemConfig = "/etc/simba/config.toml"
+
+// configKeys are what a configuration file may set, in its head for all mutexes
+// or in a section [mutex."NAME"].
+var configKeys = append([]string{passwordKey}, runVariables...)
+
+const (
+	passwordKey   = "password"
+	mutexSections = "mutex"
+)
+
+// config is what the files say about one mutex, as text by the name of a flag.
+type config struct {
+	values map[string]string
+	from   map[string]string // the file, for messages
+}
+
+// readConfig reads the file named (/dev/null for none), or else those of the system and of the user,
+// as far as they exist. A file that is there and cannot be read is an error:
+// without it simba might use another backend than it should.
+func readConfig(named, mutex string) (*config, error) {
+	c := &config{values: map[string]string{}, from: map[string]string{}}
+	if named != "" {
+		return c, c.read(named, mutex)
+	}
+	paths := []string{systemConfig}
+	// By the user database, as it says for cron jobs too.
+	if u, err := user.Current(); err == nil && filepath.IsAbs(u.HomeDir) {
+		paths = append(paths, filepath.Join(u.HomeDir, ".config/simba/config.toml"))
+	}
+	for _, path := range paths {
+		if err := c.read(path, mutex); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *config) read(path, mutex string) error {
+	if path == os.DevNull {
+		return nil
+	}
+	text, mode, err := readSmall(path)
+	if err != nil {
+		return &usageError{err: fmt.Errorf("configuration: %w", err)}
+	}
+	if mode&0o002 != 0 {
+		return usagef("configuration %s: its mode %#o lets anybody change it: chmod o-w %s", path, mode.Perm(), path)
+	}
+	if err := c.parse(path, text, mode, mutex); err != nil {
+		return usagef("configuration %s: %w", path, err)
+	}
+	return nil
+}
+
+func (c *config) parse(path string, text []byte, mode fs.FileMode, mutex string) error {
+	var head map[string]any
+	if _, err := toml.NewDecoder(bytes.NewReader(text)).Decode(&head); err != nil {
+		return err
+	}
+	sections := head[mutexSections]
+	delete(head, mutexSections)
+	secret, err := c.layer(path, head, true)
+	if err != nil {
+		return err
+	}
+	byName, ok := sections.(map[string]any)
+	if sections != nil && !ok {
+		return fmt.Errorf("%s is a table of sections, as in [%s.\"nightly-job\"]", mutexSections, mutexSections)
+	}
+	for name, section := range byName {
+		if err := lease.CheckName(name); err != nil {
+			return err
+		}
+		values, ok := section.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s.%s is no section, as in [%s.%q]", mutexSections, name, mutexSections, name)
+		}
+		s, err := c.layer(path, values, name == mutex)
+		if err != nil {
+			return fmt.Errorf("[%s.%q]: %w", mutexSections, name, err)
+		}
+		secret = secret || s
+	}
+	if secret && mode&0o007 != 0 {
+		return fmt.Errorf("it holds a password, and its mode %#o lets others at it: chmod o= %s", mode.Perm(), path)
+	}
+	return nil
+}
+
+// layer checks the settings of a section and, if it counts, puts them over what
+// was there. It tells whether there is a password among them.
+func (c *config) layer(path string, values map[string]any, counts bool) (secret bool, err error) {
+	if values["wait"] != nil && values["no-wait"] == true {
+		return false, errors.New("wait and no-wait exclude each other")
+	}
+	for key, value := range values {
+		if !slices.Contains(configKeys, key) {
+			return false, fmt.Errorf("unknown key %q", key)
+		}
+		text, err := configText(value)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", key, err)
+		}
+		secret = secret || key == passwordKey || key == "backend" && hasPassword(text)
+		if !counts {
+			continue
+		}
+		if other, ok := exclusive[key]; ok {
+			delete(c.values, other)
+		}
+		c.values[key], c.from[key] = text, path
+	}
+	return secret, nil
+}
+
+// exclusive are two names of one setting: the later one replaces the other.
+var exclusive = map[string]string{"wait": "no-wait", "no-wait": "wait"}
+
+func configText(value any) (string, error) {
+	switch v := value.(type) {
+	case string:
+		return v, nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	}
+	return "", errors.New("a text, a number or true or false is allowed")
+}
+
+// maxConfig is far above any file that somebody wrote.
+const maxConfig = 1 << 20
+
+// readSmall also returns the mode. It does not hang on a pipe.
+func readSmall(path string) ([]byte, fs.FileMode, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case !info.Mode().IsRegular():
+		return nil, 0, fmt.Errorf("%s is not an ordinary file", path)
+	case info.Size() > maxConfig:
+		return nil, 0, fmt.Errorf("%s is too large", path)
+	}
+	text, err := os.ReadFile(path)
+	return text, info.Mode(), err
+}
