@@ -14,7 +14,7 @@ const module = "github.com/simba-lock/simba"
 // module without it. The standard library is not listed, but for loggers.
 var mayImport = map[string][]string{
 	"":                  {"cmd"},
-	"cmd":               {"lease", "backend", "internal/", "github.com/spf13/", "golang.org/x/", "log/slog"},
+	"cmd":               {"lease", "backend", "internal/", "github.com/spf13/", "github.com/pelletier/go-toml/", "golang.org/x/", "log/slog"},
 	"lease":             {"golang.org/x/sys"},
 	"backend":           {"lease", "backend/file", "backend/redis", "backend/mysql", "backend/zookeeper"},
 	"backend/file":      {"lease", "golang.org/x/sys"},

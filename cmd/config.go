@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/BurntSushi/toml"
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/simba-lock/simba/lease"
 )
@@ -74,7 +73,12 @@ func (c *config) read(path, mutex string) error {
 
 func (c *config) parse(path string, text []byte, mode fs.FileMode, mutex string) error {
 	var head map[string]any
-	if _, err := toml.NewDecoder(bytes.NewReader(text)).Decode(&head); err != nil {
+	if err := toml.Unmarshal(text, &head); err != nil {
+		var at *toml.DecodeError
+		if errors.As(err, &at) {
+			row, _ := at.Position()
+			return fmt.Errorf("line %d: %w", row, err)
+		}
 		return err
 	}
 	sections := head[mutexSections]
