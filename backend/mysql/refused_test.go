@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -327,5 +328,17 @@ func TestStatusOfAHangingServer(t *testing.T) {
 	relay.Set(backendtest.Pass)
 	if _, err := b.Inspect(t.Context(), mutex); err != nil {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// The documentation shows the statements that are run.
+func TestSchemaIsDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/mysql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "```sql\n"+strings.TrimSpace(mysql.Schema())+"\n```") {
+		t.Error("docs/mysql.md shows other statements than mysql.Schema()")
 	}
 }
