@@ -62,7 +62,7 @@ func StartMySQL(t testing.TB, o MySQLOptions) *MySQL {
 	if err := os.WriteFile(users, []byte(mysqlUsers), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m := &MySQL{Port: FreePort(t), Socket: filepath.Join(short, "s"), t: t}
+	m := &MySQL{Port: reservePort(t), Socket: filepath.Join(short, "s"), t: t}
 	m.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(m.Port))
 	argv := []string{
 		program, "--no-defaults", "--datadir=" + data, "--socket=" + m.Socket, "--pid-file=" + filepath.Join(short, "pid"),
