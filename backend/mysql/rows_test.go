@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/simba-lock/simba/backend/mysql"
 	"github.com/simba-lock/simba/lease"
 )
 
@@ -181,6 +182,27 @@ func TestSpentID(t *testing.T) {
 	var spent string
 	if err := root.QueryRow("SELECT spent FROM simba_lease").Scan(&spent); err != nil || spent != "" {
 		t.Errorf("%q, %v", spent, err)
+	}
+}
+
+// A grave is dug also where nothing but a JVM's row is there yet.
+func TestGraveBesideJVM(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, root := m.Database(t)
+	exec(t, root, mysql.Schema())
+	b, c := open(t, m.URL(name)), lease.Contender{ID: lease.NewID(lease.IDUUID)}
+	(&jvm{db: root, mutex: mutex}).init(t)
+	s := b.Session(mutex, c)
+	defer func() { _ = s.Close() }()
+	if err := s.Release(t.Context(), lease.ReleaseRequest{Tombstone: true}); err != nil {
+		t.Fatal(err)
+	}
+	late := b.Session(mutex, c)
+	defer func() { _ = late.Close() }()
+	a, err := late.Try(t.Context(), lease.TryRequest{Lease: time.Second, TTL: time.Second})
+	if !errors.Is(err, lease.ErrSpent) {
+		t.Errorf("it arrived late and got %+v, %v", a, err)
 	}
 }
 

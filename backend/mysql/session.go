@@ -248,18 +248,14 @@ func (s *session) release(ctx context.Context, l *line, tombstone bool) error {
 		"promise": ceil(lease.PromiseLife), "poll": ceil(pollPromise),
 	}
 	leave := func() error {
+		if tombstone {
+			// A grave needs a row, also where only a JVM has contended so far.
+			if err := rows(ctx, l, s.mutex, &view{hasMutex: true}); err != nil {
+				return err
+			}
+		}
 		values["tombstone"] = tombstone
-		found, _, err := l.exec(ctx, leaveSQL, values)
-		values["tombstone"] = false
-		if err != nil || found || !tombstone {
-			return err
-		}
-		// There is no row to write it into.
-		if err := rows(ctx, l, s.mutex, &view{}); err != nil {
-			return err
-		}
-		values["tombstone"] = true
-		_, _, err = l.exec(ctx, leaveSQL, values)
+		_, _, err := l.exec(ctx, leaveSQL, values)
 		values["tombstone"] = false
 		return err
 	}
