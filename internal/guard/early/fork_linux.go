@@ -135,7 +135,7 @@ func duplicate(fd int) (int, error) {
 			if err != nil {
 				return -1, err
 			}
-			if _, err := fcntl(high+1, syscall.F_GETFD, 0); err != nil {
+			if !isOpen(high + 1) {
 				return high, nil
 			}
 			syscall.Close(high)
@@ -143,6 +143,11 @@ func duplicate(fd int) (int, error) {
 		}
 	}
 	return -1, syscall.EMFILE
+}
+
+func isOpen(fd int) bool {
+	_, err := fcntl(fd, syscall.F_GETFD, 0)
+	return err == nil
 }
 
 // wakeOn: the pipe has no other writer than the guard. When that dies the kernel sends us SIGCONT, which resumes us
