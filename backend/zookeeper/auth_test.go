@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +83,8 @@ func TestShortTTL(t *testing.T) {
 	t.Parallel()
 	b := open(t, "zk://127.0.0.1:1")
 	s := b.Session("m", lease.Contender{ID: "x"})
-	if _, err := s.Try(t.Context(), lease.TryRequest{Lease: 10 * time.Second, TTL: 4 * time.Second}); !lease.IsPermanent(err) {
+	_, err := s.Try(t.Context(), lease.TryRequest{Lease: 10 * time.Second, TTL: 4 * time.Second})
+	if !lease.IsPermanent(err) || !errors.Is(err, lease.ErrTerms) || !strings.Contains(err.Error(), "transition of at most 4s") {
 		t.Error(err)
 	}
 }

@@ -124,9 +124,18 @@ func (c *client) ended(w *wire, shaken bool, err error) {
 	case err == nil:
 		err = errLost
 	default:
-		err = fmt.Errorf("%s closes the connection at once (too many connections, or its data is older than what was seen): %w", w.addr, err)
+		err = fmt.Errorf("%s closes the connection at once (%s): %w", w.addr, c.suspicion(), err)
 	}
 	c.failed(err)
+}
+
+// suspicion is why a server hangs up without a word.
+func (c *client) suspicion() string {
+	s := "too many connections, or its data is older than what was seen"
+	if !c.set.tls.on {
+		s += ", or it wants TLS"
+	}
+	return s
 }
 
 // shook is told of the reply to a handshake before the library is.

@@ -24,7 +24,7 @@ var explained = []struct {
 	err  error
 	text string
 }{
-	{zk.ErrNoAuth, "NoAuth: the ACL of a node gives this user no right to"},
+	{zk.ErrNoAuth, "NoAuth: the ACL of this node, or of the one above, does not let this user"},
 	{zk.ErrAuthFailed, "AuthFailed: the server does not accept this user"},
 	{zk.ErrInvalidACL, "InvalidACL: the server does not accept the ACL of new nodes"},
 	{zk.ErrInvalidPath, "the path is not one of ZooKeeper's"},

@@ -141,9 +141,7 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 		return lease.Answer{}, lease.ErrSpent
 	}
 	if r.TTL < r.Lease/2 {
-		return lease.Answer{}, lease.Permanent(fmt.Errorf(
-			"zookeeper: the ttl %v must be at least half of the lease %v, whose start is not known more exactly: choose a transition no longer than the ttl",
-			r.TTL, r.Lease))
+		return lease.Answer{}, lease.Permanent(tooShort(r.TTL, r.Lease-r.TTL))
 	}
 	if err := s.enter(ctx); err != nil {
 		return lease.Answer{}, err
@@ -163,6 +161,14 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 		}
 	}
 	return lease.Answer{}, errRestless
+}
+
+// tooShort refuses a ttl of less than half of the lease: a lease that was just
+// renewed may have begun 3/8 of it ago, and would be over its ttl at once.
+func tooShort(ttl, transition time.Duration) error {
+	return fmt.Errorf("%w: on ZooKeeper, which tells the start of a lease only to within 3/8 of it, the transition may not be longer than the ttl: "+
+		"for the ttl %v a transition of at most %v, or for the transition %v a ttl of at least %v",
+		lease.ErrTerms, ttl, ttl, transition, transition)
 }
 
 // attempt is one round of the recipe; again says that the queue has changed
