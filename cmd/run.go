@@ -21,6 +21,7 @@ type runOptions struct {
 	terms   lease.Terms
 	wait    time.Duration
 	timeout time.Duration // 0: none
+	hold    time.Duration
 
 	busyCode exitCodeValue
 	onLost   guard.OnLost
@@ -41,7 +42,7 @@ type runOptions struct {
 // or a command from there would surprise more than it helps.
 var runVariables = append([]string{
 	"ttl", "transition", "wait", "no-wait", "busy-exit-code", "on-lost", "signal", "kill-after",
-	"timeout", "leftover", "owner-id", "note", "verbose", "quiet", "log-format",
+	"timeout", "hold-at-least", "leftover", "owner-id", "note", "verbose", "quiet", "log-format",
 }, backendFlagNames...)
 
 func (a *app) newRun() *cobra.Command {
@@ -107,6 +108,8 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 		"kill-after", "time between the stop signal and KILL (default 5s, or what fits)")
 	flags.Var(&durationValue{d: &o.timeout, min: time.Millisecond, max: maxWait, word: "none", shown: "none"},
 		"timeout", "longest time the job may run; then it is stopped")
+	flags.Var(&durationValue{d: &o.hold, max: maxWait, shown: "0s"}, "hold-at-least",
+		"keep the mutex from everybody for so long after it was acquired, also when the command ends sooner")
 	flags.Var(&choiceValue[guard.Leftover]{
 		v: &o.leftover, words: []string{"stop", "wait", "leave"},
 		are: []guard.Leftover{guard.LeftoverStop, guard.LeftoverWait, guard.LeftoverLeave},

@@ -82,6 +82,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		Mutex:          o.mutex,
 		Terms:          o.terms,
 		Wait:           o.wait,
+		Hold:           o.hold,
 		ConnectTimeout: o.connectTimeout,
 		IDForm:         o.idForm,
 		Info:           lease.Info{User: userName(), Program: filepath.Base(o.argv[0]), Note: o.note},

@@ -31,8 +31,8 @@ func (a *app) newStatus() *cobra.Command {
 		Long: `status shows who holds the mutexes named, or all that the backend knows, and who
 waits for them. It writes nothing and disturbs nobody.
 
-Exit status: 0; with -q, which prints nothing, 0 if the mutex is held and 1 if it
-is free. 64 for a usage error, 69 if the state is not known.`,
+Exit status: 0; with -q, which prints nothing, 0 if the mutex is held or kept back and
+1 if it is free. 64 for a usage error, 69 if the state is not known.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.complete(a, c, args); err != nil {
 				return err
@@ -197,11 +197,11 @@ func newStatusLine(backend string, s lease.Snapshot) statusLine {
 		l.Owner, l.Fence, l.AcquiredAt = orNull(s.Owner), orNull(s.Fence), timeOrNull(s.Acquired)
 		l.Host, l.PID, l.User = orNull(s.Info.Host), orNull(s.Info.PID), orNull(s.Info.User)
 		l.Program, l.Note = orNull(s.Info.Program), orNull(s.Info.Note)
-		if s.Lease != lease.Forever {
-			ttl := min(max(s.TTL, 0), s.Lease)
-			ttlMS, restMS := ttl.Milliseconds(), (s.Lease - ttl).Milliseconds()
-			l.TTL, l.Transition = &ttlMS, &restMS
-		}
+	}
+	if l.State != stateFree && s.Lease != lease.Forever {
+		ttl := min(max(s.TTL, 0), s.Lease)
+		ttlMS, restMS := ttl.Milliseconds(), (s.Lease - ttl).Milliseconds()
+		l.TTL, l.Transition = &ttlMS, &restMS
 	}
 	for _, w := range s.Waiters {
 		l.Waiting = append(l.Waiting, waiterLine{
@@ -249,12 +249,12 @@ func writeTable(to io.Writer, snaps []lease.Snapshot, now time.Time) error {
 			if !s.Acquired.IsZero() {
 				since = when(s.Acquired, now)
 			}
-			if s.Lease > 0 && s.Lease != lease.Forever {
-				ends = left(s.Lease)
-			}
 			if s.Fence > 0 {
 				fence = strconv.FormatUint(s.Fence, 10)
 			}
+		}
+		if state != stateFree && s.Lease > 0 && s.Lease != lease.Forever {
+			ends = left(s.Lease)
 		}
 		if s.Revoked {
 			state += ", revoked"

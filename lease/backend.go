@@ -45,6 +45,13 @@ type Backend interface {
 	Close() error
 }
 
+// Keeper is a Backend that can keep a mutex from everybody after its owner is gone,
+// see [TryRequest.Hold].
+type Keeper interface {
+	Backend
+	KeepsHolds()
+}
+
 // Session is one contender's dealings with one mutex. Its calls come one at a
 // time (an abandoned one, whose context ended, may still be on its way out),
 // only Listen runs beside the others.
@@ -118,7 +125,11 @@ const Forever time.Duration = 1<<63 - 1
 type TryRequest struct {
 	Lease time.Duration // L asked for
 	TTL   time.Duration // the part of L that is the ttl, for those who read the record
-	Queue bool          // if it is not free, join the queue (or stay in it)
+	// Hold: for so long from the acquisition on nobody else may own the mutex,
+	// whatever becomes of the owner ([Keeper]). After a release, or the end of the
+	// lease, the answer to others is Cooldown until then.
+	Hold  time.Duration
+	Queue bool // if it is not free, join the queue (or stay in it)
 	// StartOver: the contender was frozen for longer than a place in the queue
 	// lives; it goes to the end instead of claiming its old place.
 	StartOver bool
@@ -141,6 +152,7 @@ type RenewRequest struct {
 	Lease time.Duration // always the full L
 	TTL   time.Duration
 	Fence uint64
+	Hold  time.Duration // what is left of it, for a record that is written again
 	// Reassert: the record had vanished; write it again with the same fence,
 	// in one atomic step that answers Mine only if nobody owned the mutex since.
 	// Backends that cannot know answer Gone.

@@ -28,6 +28,9 @@ func (m *machine) own(now Instant, f *flight, a Answer) {
 		return
 	}
 	m.phase = holding
+	if m.hold > 0 {
+		m.holdEnd = now + m.hold
+	}
 	m.fence, m.lost, m.stopCause = a.Fence, false, nil
 	m.turn(StateHeld, Event{Kind: EventAcquired, Info: a.Info})
 	if m.terms != m.asked {
@@ -83,7 +86,7 @@ func (m *machine) renew(now Instant) {
 		deadline = min(deadline, m.deadline.Stop)
 	}
 	r := RenewRequest{
-		Lease: m.asked.Lease(), TTL: m.asked.TTL, Fence: m.fence,
+		Lease: m.asked.Lease(), TTL: m.asked.TTL, Fence: m.fence, Hold: max(m.holdEnd-now, 0),
 		Reassert: m.reassert, Dying: m.stopCause != nil,
 	}
 	m.lastRenew = now

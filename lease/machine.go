@@ -29,6 +29,7 @@ type machine struct {
 	mutex   string
 	asked   Terms
 	wait    time.Duration
+	hold    time.Duration
 	connect time.Duration
 	newID   func() string
 	random  func() float64 // [0,1): jitter
@@ -66,6 +67,7 @@ type machine struct {
 	t0        Instant
 	deadline  Deadlines
 	lastRenew Instant
+	holdEnd   Instant // until then others are to stay out; 0: no such wish
 	fence     uint64
 	state     string
 	stopCause error // why the work was told to stop
@@ -200,7 +202,7 @@ func newMachine(cfg Config, newID func() string, random func() float64) *machine
 		connect = DefaultConnectTimeout
 	}
 	return &machine{
-		mutex: cfg.Mutex, asked: cfg.Terms, wait: cfg.Wait, connect: connect,
+		mutex: cfg.Mutex, asked: cfg.Terms, wait: cfg.Wait, hold: cfg.Hold, connect: connect,
 		newID: newID, random: random,
 	}
 }

@@ -72,7 +72,7 @@ func (m *machine) try(now Instant) {
 		deadline = min(max(deadline, now+m.connect/2), m.connectBy)
 	}
 	r := TryRequest{
-		Lease: m.asked.Lease(), TTL: m.asked.TTL,
+		Lease: m.asked.Lease(), TTL: m.asked.TTL, Hold: m.hold,
 		Queue: m.wait != 0, StartOver: m.startOver, Seen: m.seen,
 	}
 	m.call(now, action{op: opTry, try: r}, flight{deadline: deadline})

@@ -101,6 +101,9 @@ func (m *Memory) Fingerprint() string {
 // Name is memory: and the name given.
 func (m *Memory) Name() string { return m.name }
 
+// KeepsHolds makes it a lease.Keeper.
+func (m *Memory) KeepsHolds() {}
+
 // Session is of lease.Backend, as are the ones below.
 func (m *Memory) Session(mutex string, c lease.Contender) lease.Session {
 	return &session{m: m, mutex: mutex, c: c}

@@ -42,6 +42,7 @@ type record struct {
 	fence    uint64
 	acquired time.Duration
 	end      time.Duration
+	hold     time.Duration // until then nobody else may own it
 	ttl      time.Duration // of the lease
 	lease    time.Duration // L
 	revoked  bool
@@ -105,6 +106,9 @@ func (s *Store) Try(now time.Duration, name string, c lease.Contender, r lease.T
 	case m.embargoed(now) && m.embargo.owner != c.ID:
 		m.join(c, r.Queue)
 		return s.kept(now, m, c.ID), nil, nil
+	case m.cooling(now):
+		m.join(c, r.Queue)
+		return s.answer(now, lease.Answer{State: lease.Cooldown, Remaining: rec.hold - now, Rank: m.rank(c.ID)}), nil, nil
 	}
 
 	if first := m.first(); first != "" && first != c.ID {
@@ -143,7 +147,7 @@ func (s *Store) Renew(now time.Duration, name string, c lease.Contender, r lease
 	if rec.owner == c.ID {
 		acquired = rec.acquired
 	}
-	*rec = record{owner: c.ID, info: c.Info, fence: r.Fence, acquired: acquired}
+	*rec = record{owner: c.ID, info: c.Info, fence: r.Fence, acquired: acquired, hold: now + r.Hold}
 	s.extend(now, rec, r.Lease, r.TTL)
 	m.embargo = embargo{owner: c.ID, fence: r.Fence, until: now} // lifted
 	m.promise = promise{}
@@ -170,7 +174,7 @@ func (s *Store) Release(now time.Duration, name, id string, r lease.ReleaseReque
 	}
 	m.leave(id)
 	m.settle(now)
-	if m.owned(now) || m.embargoed(now) || m.promise.id != "" {
+	if m.owned(now) || m.embargoed(now) || m.cooling(now) || m.promise.id != "" {
 		return nil
 	}
 	return m.wake(now)
@@ -219,6 +223,8 @@ func (s *Store) Inspect(now time.Duration, name string) lease.Snapshot {
 		snap.State, snap.Owner, snap.Info, snap.Fence = lease.Held, e.owner, e.info, e.fence
 		snap.Lease = left(now, e.until)
 		snap.Detail = "the store was emptied: this owner may still be at work"
+	case m.cooling(now):
+		snap.State, snap.Lease = lease.Cooldown, rec.hold-now
 	case m.promise.id != "" && m.promise.until > now:
 		snap.State, snap.Lease = lease.Promised, m.promise.until-now
 	default:
@@ -286,7 +292,7 @@ func (s *Store) impose(now time.Duration, m *mutex, seen lease.Seen) {
 
 func (s *Store) take(now time.Duration, m *mutex, c lease.Contender, r lease.TryRequest) {
 	fence := max(m.record.fence+1, r.Seen.Fence+1, uint64(max(now, 0)/time.Microsecond))
-	m.record = record{owner: c.ID, info: c.Info, fence: fence, acquired: now}
+	m.record = record{owner: c.ID, info: c.Info, fence: fence, acquired: now, hold: now + r.Hold}
 	s.extend(now, &m.record, r.Lease, r.TTL)
 	if m.embargoed(now) { // its own
 		m.embargo.until = now

@@ -11,6 +11,9 @@ func (m *mutex) owned(now time.Duration) bool {
 	return m.record.owner != "" && !m.record.released && m.record.end > now
 }
 
+// cooling: nobody owns it, and nobody may yet.
+func (m *mutex) cooling(now time.Duration) bool { return !m.owned(now) && m.record.hold > now }
+
 func (m *mutex) embargoed(now time.Duration) bool {
 	return m.embargo.owner != "" && m.embargo.until > now
 }

@@ -65,6 +65,7 @@ func Suite(t *testing.T, h Harness) {
 		{"WatchRings", watchRings},
 		{"VanishedRecord", vanishedRecord},
 		{"DeadOwner", deadOwner},
+		{"KeepsHold", keepsHold},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := h.Open(t)

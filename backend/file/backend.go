@@ -15,7 +15,7 @@ import (
 	"github.com/simba-lock/simba/lease"
 )
 
-var _ lease.Backend = (*Backend)(nil)
+var _ lease.Keeper = (*Backend)(nil)
 
 // Options are what the caller knows and a directory does not.
 type Options struct {
@@ -55,6 +55,9 @@ func (b *Backend) Name() string { return b.name }
 
 // Close does nothing: sessions hold what there is to close.
 func (b *Backend) Close() error { return nil }
+
+// KeepsHolds makes it a lease.Keeper.
+func (b *Backend) KeepsHolds() {}
 
 // Session prepares a contender; it is also lease.Anchored.
 func (b *Backend) Session(mutex string, c lease.Contender) lease.Session {
@@ -101,6 +104,8 @@ func (b *Backend) Inspect(ctx context.Context, mutex string) (lease.Snapshot, er
 		s.Owner, s.Info, s.Fence, s.Acquired = rec.Owner, rec.Info, rec.Fence, rec.Acquired
 		s.Revoked, _ = p.readRevoked(rec.Owner)
 		return s, nil
+	case rec.cooldown() > 0:
+		s.State, s.Lease = lease.Cooldown, rec.cooldown()
 	case len(s.Waiters) > 0:
 		s.State, s.Lease = lease.Promised, lease.PromiseLife
 	}

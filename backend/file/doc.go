@@ -36,8 +36,9 @@
 // gives up.
 //
 // No lock is ever taken back by F_UNLCK, which would take it from the guard
-// too: files are only closed. The record decides nothing. Garbage in it, a time
-// in the far future, or the pid of somebody else can neither free a mutex whose
+// too: files are only closed. The record decides nothing but a cooldown (see
+// lease.TryRequest.Hold), and that only if its checksum is right. Garbage in it, a
+// time in the far future, or the pid of somebody else can neither free a mutex whose
 // lock is held nor keep one whose lock is free.
 //
 // # The queue

@@ -57,6 +57,7 @@ func (s *session) sight() sight {
 	}
 	ticket := s.ticket
 	idle := s.spent || s.closed
+	cooling := time.Now().Before(s.coolUntil)
 	s.mu.Unlock()
 	if idle {
 		return sight{}
@@ -92,7 +93,7 @@ func (s *session) sight() sight {
 	}
 	if ticket == nil || p.dir < 0 {
 		v.add(p.path(lockName), locked)
-		v.ring = !held
+		v.ring = !held && !cooling
 		return v
 	}
 	q, err := p.openQueue(false)
@@ -112,7 +113,7 @@ func (s *session) sight() sight {
 	}
 	if a.count < lockHearers {
 		v.add(p.path(lockName), locked)
-		v.ring = !held
+		v.ring = !held && !cooling
 		v.after = time.Duration(a.count) * headStart
 	}
 	return v

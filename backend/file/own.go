@@ -82,6 +82,9 @@ func (s *session) take(p *place, r lease.TryRequest) (lease.Answer, error) {
 		a.Owner, a.Info, a.Fence = known.rec.Owner, known.rec.Info, known.rec.Fence
 		return a, err
 	}
+	if rest := last.cooldown(); rest > 0 {
+		return s.cool(p, r, rest)
+	}
 	if last == nil || !last.released() || last.Lock != st.Ino {
 		if a, err := s.suspect(p, r); err != nil || a.State == lease.Held {
 			return a, err
@@ -117,12 +120,23 @@ func (s *session) newRecord(last *record, ino uint64, r lease.TryRequest) (*reco
 	if err != nil {
 		return nil, err
 	}
-	return &record{
+	rec := &record{
 		Mutex: s.mutex, Owner: s.c.ID, Info: s.c.Info, Fence: fence,
 		Acquired: time.Now().UTC().Truncate(time.Millisecond),
 		TTL:      r.TTL.Milliseconds(), Lease: r.Lease.Milliseconds(),
 		Boot: bootID(), Lock: ino, Pending: last.unreleased(s.c.ID),
-	}, nil
+	}
+	if r.Hold > 0 {
+		rec.Hold, rec.Reading = r.Hold.Milliseconds(), lease.BootClock{}.Now().Milliseconds()
+	}
+	return rec, nil
+}
+
+// cool: it is free, but its last owner had it kept from everybody for longer.
+func (s *session) cool(p *place, r lease.TryRequest, rest time.Duration) (lease.Answer, error) {
+	s.stuck, s.coolUntil = stuck{}, time.Now().Add(rest)
+	rank, err := s.enqueue(p, r, front{})
+	return lease.Answer{State: lease.Cooldown, Remaining: rest, Rank: rank}, err
 }
 
 // suspect looks for a job that is at work although nobody holds the lock: its

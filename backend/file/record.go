@@ -45,6 +45,10 @@ type record struct {
 	TTL      int64      `json:"ttl_ms,omitempty"`
 	Lease    int64      `json:"lease_ms,omitempty"`
 	Boot     string     `json:"boot,omitempty"`
+	// Hold is for how long from the acquisition on nobody else may own it, and
+	// Reading the time since the boot at the acquisition.
+	Hold    int64 `json:"hold_ms,omitempty"`
+	Reading int64 `json:"boot_ms,omitempty"`
 	// Lock is the inode of the lock file under which this was written.
 	Lock uint64 `json:"lock"`
 	// Pending are earlier owners that never released and whose leftovers nobody
@@ -55,6 +59,8 @@ type record struct {
 	// Ended is when the owner released it, in the form of endedForm; blanks of
 	// the same length while it has not.
 	Ended string `json:"ended"`
+
+	genuine bool // the checksum was right
 }
 
 // The record is written over in place where that is possible, since making,
@@ -70,6 +76,21 @@ var notEnded = strings.Repeat(" ", len(endedForm))
 func (r *record) released() bool {
 	_, err := time.Parse(endedForm, r.Ended)
 	return err == nil
+}
+
+// cooldown is how long nobody may own the mutex yet, though its lock may be free.
+// It never exceeds what was asked for, whatever the clocks did, and only a record
+// that somebody wrote as a whole counts.
+func (r *record) cooldown() time.Duration {
+	if r == nil || r.Hold <= 0 || !r.genuine {
+		return 0
+	}
+	since := time.Since(r.Acquired)
+	if r.Boot == bootID() {
+		since = lease.BootClock{}.Now() - time.Duration(r.Reading)*time.Millisecond
+	}
+	hold := time.Duration(r.Hold) * time.Millisecond
+	return min(hold-since, hold)
 }
 
 // readRecord returns nil and why if there is none that can be believed. An
@@ -124,7 +145,7 @@ func readStable(fd int) (b []byte, err error) {
 }
 
 func parseRecord(b []byte, mutex string) (*record, string) {
-	r := &record{}
+	r := &record{genuine: sumOf(b)}
 	if err := json.Unmarshal(b, r); err != nil {
 		return nil, "the record is not readable"
 	}

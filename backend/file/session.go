@@ -30,8 +30,10 @@ type session struct {
 	own    *ownership
 	ticket *ticket
 	stuck  stuck
-	seen   seen
-	bell   func() // makes Listen look at the session again
+	// coolUntil is when nobody may own the mutex before; the bell is silent.
+	coolUntil time.Time
+	seen      seen
+	bell      func() // makes Listen look at the session again
 }
 
 // stuck is a first live ticket that does not take a mutex which is free.
@@ -147,6 +149,11 @@ func (s *session) yield(p *place, q int, r lease.TryRequest, a front) (lease.Ans
 	rec, _, err := p.readRecord()
 	if err != nil {
 		return lease.Answer{}, err
+	}
+	if rest := rec.cooldown(); rest > 0 {
+		a, err := s.cool(p, r, rest)
+		a.Rank = max(a.Rank, 2)
+		return a, err
 	}
 	seen := stuck{ticket: a.first, since: time.Now()}
 	if rec != nil {
