@@ -89,6 +89,15 @@ func Tag(ctx context.Context, rawURL, mutex string) (string, error) {
 	return file.Tag(dir, mutex), nil
 }
 
+// Schema is the statements that make what a backend needs and may not make itself;
+// empty if it needs none.
+func Schema(rawURL string) string {
+	if strings.HasPrefix(rawURL, "mysql:") {
+		return mysql.Schema()
+	}
+	return ""
+}
+
 // Warnings says what is doubtful about a backend, for people.
 func Warnings(ctx context.Context, b lease.Backend) []string {
 	if w, ok := b.(interface {
