@@ -62,6 +62,7 @@ func (r *runner) work(ctx context.Context, h *lease.Holder) error {
 // job until the whole job is gone.
 func (r *runner) supervise(ctx context.Context, changes <-chan lease.Deadlines, changed func(lease.Deadlines)) {
 	r.started = true
+	r.timing.reach(atRunning)
 	var timeout <-chan time.Time
 	if r.o.timeout > 0 {
 		timer := time.NewTimer(r.o.timeout)
@@ -83,6 +84,7 @@ func (r *runner) supervise(ctx context.Context, changes <-chan lease.Deadlines, 
 			r.news.notice(n)
 		case <-r.guard.Done():
 			r.status = r.guard.Wait()
+			r.timing.reach(atEnded)
 			return
 		}
 	}

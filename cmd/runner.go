@@ -28,6 +28,7 @@ type runner struct {
 	tag     string // of the guard
 	line    *waitingLine
 	news    *news
+	timing  *timing
 
 	started  bool // a job ran
 	status   guard.Status
@@ -35,7 +36,7 @@ type runner struct {
 }
 
 func (a *app) run(ctx context.Context, o *runOptions) error {
-	r := &runner{app: a, o: o, env: os.Environ()}
+	r := &runner{app: a, o: o, env: os.Environ(), timing: newTiming()}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	// First of all, since the start of a process is what takes longest.
@@ -86,10 +87,19 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		ConnectTimeout: o.connectTimeout,
 		IDForm:         o.idForm,
 		Info:           lease.Info{User: userName(), Program: filepath.Base(o.argv[0]), Note: o.note},
-		Observe:        r.news.observe,
+		Observe:        r.observe,
+		Measure:        r.timing.measure,
 	}, r.work)
 	r.line.erase()
+	r.timing.tell(a.log)
 	return r.result(err)
+}
+
+func (r *runner) observe(e lease.Event) {
+	if e.Kind == lease.EventAcquired {
+		r.timing.reach(atAcquired)
+	}
+	r.news.observe(e)
 }
 
 // launch starts the guard process. It comes up while the mutex is contended for,

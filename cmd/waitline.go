@@ -44,6 +44,9 @@ func (l *waitingLine) show(e lease.Event) {
 			text += " since " + when(since, time.Now())
 		}
 	}
+	if e.Rank > 0 {
+		text += fmt.Sprintf(", place %d in the queue", e.Rank)
+	}
 	if width, _, err := term.GetSize(int(l.stderr.Fd())); err == nil {
 		text = cut(text, width-1) // a line that wraps could not be rewritten
 	}

@@ -30,8 +30,17 @@ type Config struct {
 	// Observe is told every event, in order. It may be slow: events queue up
 	// and the protocol goes on. Do returns after the last one was told.
 	Observe func(Event)
+	// Measure is told of every call to the backend. It must not block.
+	Measure func(Call)
 	// Clock is BootClock if nil.
 	Clock Clock
+}
+
+// Call is one call to the backend that has ended.
+type Call struct {
+	Op   string // try, renew or release
+	Took time.Duration
+	Err  error // also if it was given up
 }
 
 var (

@@ -46,7 +46,7 @@ func Do(ctx context.Context, cfg Config, work Work) error {
 		machine: newMachine(cfg, newID, rand.Float64),
 		inputs:  make(chan input),
 		closed:  make(chan struct{}),
-		calls:   map[int]context.CancelFunc{},
+		calls:   map[int]underWay{},
 		events:  newTeller(cfg.Observe),
 	}
 	return l.run(ctx)
@@ -62,7 +62,7 @@ type loop struct {
 	inputs  chan input
 	closed  chan struct{} // no more inputs are taken
 	wg      sync.WaitGroup
-	calls   map[int]context.CancelFunc
+	calls   map[int]underWay
 	events  *teller
 
 	wake   <-chan struct{} // of the timer
@@ -75,6 +75,13 @@ type loop struct {
 	workStop context.CancelCauseFunc
 	ended    bool
 	err      error
+}
+
+// underWay is a call that was not answered yet.
+type underWay struct {
+	op     op
+	began  Instant
+	cancel context.CancelFunc
 }
 
 func (l *loop) run(ctx context.Context) error {
@@ -92,7 +99,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.disarm()
 		}
 		if in.kind == inAnswered {
-			l.endCall(in.seq)
+			l.endCall(in.seq, in.err)
 		}
 		l.perform(ctx, l.machine.step(clock.Now(), in))
 	}
@@ -141,7 +148,7 @@ func (l *loop) perform(ctx context.Context, todo []action) {
 		case actCall:
 			l.call(ctx, a)
 		case actAbandon:
-			l.endCall(a.seq)
+			l.endCall(a.seq, errNoAnswer)
 		case actListen:
 			l.listen(ctx, a.seq)
 		case actStart:
@@ -163,7 +170,7 @@ func (l *loop) perform(ctx context.Context, todo []action) {
 // not its end: when that ends, the machine decides what is still to be done.
 func (l *loop) call(ctx context.Context, a action) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	l.calls[a.seq] = cancel
+	l.calls[a.seq] = underWay{a.op, l.cfg.Clock.Now(), cancel}
 	s := l.session
 	l.wg.Go(func() {
 		defer cancel()
@@ -180,10 +187,15 @@ func (l *loop) call(ctx context.Context, a action) {
 	})
 }
 
-func (l *loop) endCall(seq int) {
-	if cancel, ok := l.calls[seq]; ok {
-		cancel()
-		delete(l.calls, seq)
+func (l *loop) endCall(seq int, err error) {
+	c, ok := l.calls[seq]
+	if !ok {
+		return
+	}
+	c.cancel()
+	delete(l.calls, seq)
+	if l.cfg.Measure != nil {
+		l.cfg.Measure(Call{Op: c.op.String(), Took: l.cfg.Clock.Now() - c.began, Err: err})
 	}
 }
 
@@ -215,7 +227,7 @@ func (l *loop) startWork(ctx context.Context, a action) {
 
 func (l *loop) closeSession() {
 	for seq := range l.calls {
-		l.endCall(seq)
+		l.endCall(seq, errNoAnswer)
 	}
 	if l.bellStop != nil {
 		l.bellStop()

@@ -34,6 +34,7 @@ type Event struct {
 	Owner  string // whole id of whom it is about: the owner, or the waiter
 	Info   Info
 	Fence  uint64
+	Rank   int           // EventWaiting of a contender: its place in the queue; 0 if it has none
 	Err    error         // EventTrouble, EventLost, EventStopping: why
 	After  time.Duration // EventClockStep: by how much; EventGranted: the lease; EventTrouble: until the next try
 }

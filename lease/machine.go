@@ -111,6 +111,8 @@ const (
 	opRelease
 )
 
+func (o op) String() string { return [...]string{"try", "renew", "release"}[o] }
+
 // flight is the attempt under way.
 type flight struct {
 	seq      int

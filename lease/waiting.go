@@ -3,7 +3,6 @@ package lease
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -165,12 +164,12 @@ func (m *machine) remember(a Answer) {
 }
 
 func (m *machine) tellWaiting(a Answer) {
-	what := strconv.Itoa(int(a.State)) + a.Owner
+	what := fmt.Sprint(a.State, a.Rank, a.Owner)
 	if what == m.told {
 		return
 	}
 	m.told = what
-	m.emit(Event{Kind: EventWaiting, Owner: a.Owner, Info: a.Info, Fence: a.Fence})
+	m.emit(Event{Kind: EventWaiting, Owner: a.Owner, Info: a.Info, Fence: a.Fence, Rank: a.Rank})
 }
 
 // gaveUp: the caller does not want it any more.
