@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,6 +37,39 @@ type conn struct {
 	used atomic.Bool // by the library
 	// asking: the slots it is used for are being moved there.
 	asking atomic.Bool
+	// turnedAway is what the server said instead of serving, if it did.
+	turnedAway atomic.Pointer[turnedAway]
+}
+
+// turnedAway is said by a server that has no room, or serves its own host only,
+// to whoever connects, before it hangs up. The library takes it for an answer
+// to HELLO, which older servers do not know, and fails at what it sends next.
+type turnedAway string
+
+func (t turnedAway) Error() string { return string(t) }
+func (turnedAway) RedisError()     {}
+
+// plainConn is a connection without TLS as the library sees it.
+type plainConn struct {
+	net.Conn
+	raw  syscall.Conn
+	c    *conn
+	read bool
+}
+
+func (p *plainConn) SyscallConn() (syscall.RawConn, error) { return p.raw.SyscallConn() }
+
+func (p *plainConn) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	if n > 0 && !p.read {
+		p.read = true
+		line, _, _ := strings.Cut(string(b[:n]), "\r\n")
+		if strings.HasPrefix(line, "-ERR max number of clients") || strings.HasPrefix(line, "-DENIED ") {
+			said := turnedAway(line[1:])
+			p.c.turnedAway.Store(&said)
+		}
+	}
+	return n, err
 }
 
 var silence = sync.OnceFunc(func() { goredis.SetLogger(quiet{}) })
@@ -71,6 +105,9 @@ func dial(ctx context.Context, network, addr string, secure *tls.Config, who log
 			if c.used.Swap(true) {
 				return nil, errGone
 			}
+			if raw, ok := c.net.(syscall.Conn); ok {
+				return &plainConn{Conn: c.net, raw: raw, c: c}, nil
+			}
 			return c.net, nil
 		},
 		Username: who.user, Password: who.password, DB: db,
@@ -96,6 +133,9 @@ func (c *conn) use(ctx context.Context, calls func(*goredis.Client) error) (usab
 		err = context.Cause(ctx)
 	}
 	err = outOfTime(ctx, err)
+	if said := c.turnedAway.Load(); said != nil && err != nil && ctx.Err() == nil {
+		return false, *said // nothing was carried out
+	}
 	var reply goredis.Error
 	answered := err == nil || errors.As(err, &reply) || errors.Is(err, errShort)
 	return answered && ctx.Err() == nil && !deposed(err), err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -69,6 +70,30 @@ func TestPermanentErrors(t *testing.T) {
 	for _, rawURL := range []string{"redis://:right@" + r.Addr, with(certs.CA, certs.ClientCert, certs.ClientKey)} {
 		if err := tried(t, rawURL); err != nil {
 			t.Errorf("%s: %v", rawURL, err)
+		}
+	}
+}
+
+// A server that has no room says so, and an outage is what it is.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	r := backendtest.StartRedis(t, backendtest.RedisOptions{Args: []string{"--maxclients", "2"}})
+	for range 2 { // all there is, once the connection that saw it start has left
+		eventually(t, "there is no room", func() bool {
+			c, err := net.Dial("tcp", r.Addr)
+			if err != nil {
+				return false
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			answer := make([]byte, 7)
+			_, _ = io.WriteString(c, "PING\r\n")
+			_, err = io.ReadFull(c, answer)
+			return err == nil && string(answer) == "+PONG\r\n"
+		})
+	}
+	for range 20 {
+		if err := tried(t, "redis://"+r.Addr); err == nil || lease.IsPermanent(err) || err.Error() != "ERR max number of clients reached" {
+			t.Fatal(err)
 		}
 	}
 }
@@ -181,6 +206,17 @@ func TestEachMissingRight(t *testing.T) {
 		}
 		w.r.Do("DEL", ownerKey("free"), leaseKey("free"), queueKey("free"), queueKey("held"))
 	}
+}
+
+// Replicas that may not be waited for: the acquisition does not count, and
+// nothing of it stays.
+func TestWaitRefused(t *testing.T) {
+	w := newWorld(t, backendtest.RedisOptions{ACL: "user default on nopass ~* &* +@all\nuser app on >x ~* &* +@all -wait\n"})
+	err := tried(t, "redis://app:x@"+w.r.Addr+"?wait_replicas=1")
+	if !lease.IsPermanent(err) || !strings.Contains(err.Error(), "'wait'") {
+		t.Errorf("%v", err)
+	}
+	w.contender("next").own()
 }
 
 func slicesOf(words, word string) bool { return strings.Contains(" "+words+" ", " "+word+" ") }

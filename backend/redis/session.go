@@ -36,6 +36,10 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 		s.id, ms(r.Lease), ms(r.TTL), bit(r.Queue), bit(r.StartOver), s.info, score,
 		r.Seen.Owner, r.Seen.Fence, r.Seen.Birth, ms(r.Seen.Lease), bit(s.b.set.kind == cluster))
 	if err != nil {
+		if got.state() == "mine" && lease.IsPermanent(err) {
+			// It was written, and WAIT is refused. After a refusal nobody asks for a release.
+			_ = s.Release(ctx, lease.ReleaseRequest{})
+		}
 		return lease.Answer{}, err
 	}
 	mine := a.State == lease.Mine
