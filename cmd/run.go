@@ -29,6 +29,7 @@ type runOptions struct {
 	leftover guard.Leftover
 	idForm   lease.IDForm
 	note     string
+	hooks    hookFlags
 
 	verbose, quiet, jsonLog bool
 
@@ -43,6 +44,7 @@ type runOptions struct {
 var runVariables = append([]string{
 	"ttl", "transition", "wait", "no-wait", "busy-exit-code", "on-lost", "signal", "kill-after",
 	"timeout", "hold-at-least", "leftover", "owner-id", "note", "verbose", "quiet", "log-format",
+	hookFlag(hookAcquired), hookFlag(hookReleased), hookFlag(hookLost), hookFlag(hookBusy),
 }, backendFlagNames...)
 
 func (a *app) newRun() *cobra.Command {
@@ -118,6 +120,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 		v: &o.idForm, words: []string{"host", "uuid"}, are: []lease.IDForm{lease.IDHost, lease.IDUUID},
 	}, "owner-id", "form of the id under which the mutex is held")
 	flags.StringVar(&o.note, "note", "", "`text` that status shows")
+	o.hooks.add(flags)
 	flags.StringVarP(&o.command, "command", "c", "", "the command as one `string`, split into words as by a shell; none is run")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "also tell what happens")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "tell errors only")
@@ -140,6 +143,9 @@ func (o *runOptions) complete(a *app, flags *pflag.FlagSet, args []string) (err 
 		return err
 	}
 	if o.argv, err = commandWords(o.command, flags.Changed("command"), args); err != nil {
+		return err
+	}
+	if err := o.hooks.complete(); err != nil {
 		return err
 	}
 	if o.verbose && o.quiet {

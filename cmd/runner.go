@@ -29,6 +29,7 @@ type runner struct {
 	line    *waitingLine
 	news    *news
 	timing  *timing
+	hooks   *hooks
 
 	started  bool // a job ran
 	status   guard.Status
@@ -75,6 +76,8 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	case noClaim:
 	}
 	defer r.warn(ctx)()
+	r.hooks = newHooks(r)
+	defer r.hooks.wait()
 	if !strings.HasPrefix(r.backend.Name(), "file:") {
 		r.guard.AwaitSignals() // a signal leaves nothing behind; in a directory the kernel sees to that
 	}
@@ -100,6 +103,7 @@ func (r *runner) observe(e lease.Event) {
 		r.timing.reach(atAcquired)
 	}
 	r.news.observe(e)
+	r.hooks.observe(e)
 }
 
 // launch starts the guard process. It comes up while the mutex is contended for,
@@ -158,6 +162,7 @@ func (r *runner) result(err error) error {
 	case errors.As(err, &busy):
 		text := busyText(busy, r.identify(&busy.Answer), time.Now())
 		r.log.Warn(text, keyStatus, int(r.o.busyCode), keyOwner, busy.Answer.Owner)
+		r.hooks.fire(hookBusy, lease.Event{Owner: busy.Answer.Owner, Fence: busy.Answer.Fence})
 		return &ended{code: exitCode(r.o.busyCode)}
 	case err != nil:
 		return err
