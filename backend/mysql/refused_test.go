@@ -185,6 +185,8 @@ func TestForeignRows(t *testing.T) {
 			case c.permanent:
 				if !lease.IsPermanent(err) || !lease.IsPermanent(ierr) {
 					t.Errorf("%+v, %v\n%+v, %v", a, err, snap, ierr)
+				} else if strings.Contains(ierr.Error(), "driver") {
+					t.Errorf("it speaks of the driver: %v", ierr)
 				}
 			case err != nil || ierr != nil:
 				t.Errorf("%v, %v", err, ierr)

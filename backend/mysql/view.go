@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -98,10 +97,12 @@ func look(ctx context.Context, l *line, mutex, me, queue string) (*view, error) 
 // unreadable: a value that does not fit its place is somebody else's. What
 // broke on the way is not.
 func unreadable(mutex string, err error) error {
-	if number(err) == 0 && strings.Contains(err.Error(), "Scan error") {
-		return lease.Permanent(fmt.Errorf("the row %q cannot be read: %w", mutex, errors.Unwrap(err)))
+	if number(err) != 0 || !strings.Contains(err.Error(), "Scan error") {
+		return err
 	}
-	return err
+	_, column, _ := strings.Cut(err.Error(), `name "`)
+	column, _, _ = strings.Cut(column, `"`)
+	return lease.Permanent(fmt.Errorf("the row %q holds in %s what does not belong there: it is not the protocol's", mutex, column))
 }
 
 // judge finds out who owns the mutex: whom simba_mutex names, or, if that row
