@@ -31,6 +31,8 @@ type runOptions struct {
 	note     string
 	hooks    hookFlags
 
+	recontend bool
+
 	verbose, quiet, jsonLog bool
 
 	// As given; complete turns them into the ones above.
@@ -43,7 +45,7 @@ type runOptions struct {
 // or a command from there would surprise more than it helps.
 var runVariables = append([]string{
 	"ttl", "transition", "wait", "no-wait", "busy-exit-code", "on-lost", "signal", "kill-after",
-	"timeout", "hold-at-least", "leftover", "owner-id", "note", "verbose", "quiet", "log-format",
+	"timeout", "hold-at-least", "leftover", "owner-id", "note", "recontend", "verbose", "quiet", "log-format",
 	hookFlag(hookAcquired), hookFlag(hookReleased), hookFlag(hookLost), hookFlag(hookBusy),
 }, backendFlagNames...)
 
@@ -121,6 +123,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	}, "owner-id", "form of the id under which the mutex is held")
 	flags.StringVar(&o.note, "note", "", "`text` that status shows")
 	o.hooks.add(flags)
+	flags.BoolVar(&o.recontend, "recontend", false, "after a loss wait for the mutex again, and start the command anew")
 	flags.StringVarP(&o.command, "command", "c", "", "the command as one `string`, split into words as by a shell; none is run")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "also tell what happens")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "tell errors only")

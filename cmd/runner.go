@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,10 +35,31 @@ type runner struct {
 	started  bool // a job ran
 	status   guard.Status
 	timedOut bool
+	wasLost  bool
+	told     atomic.Bool // somebody sent a signal that ends a run
 }
 
+// shortRun is how long a run must have lasted for the next one to begin at once.
+const shortRun = 10 * time.Second
+
+// run contends once or, with --recontend, again after each loss.
 func (a *app) run(ctx context.Context, o *runOptions) error {
-	r := &runner{app: a, o: o, env: os.Environ(), timing: newTiming()}
+	for {
+		began := time.Now()
+		r := &runner{app: a, o: o, env: os.Environ(), timing: newTiming()}
+		err := r.once(ctx)
+		if !o.recontend || !r.wasLost || r.told.Load() {
+			return err
+		}
+		a.log.Warn("contending for it again")
+		if time.Since(began) < shortRun {
+			<-time.After(time.Second) // no guard runs: a signal ends it at once
+		}
+	}
+}
+
+func (r *runner) once(ctx context.Context) error {
+	a, o := r.app, r.o
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	// First of all, since the start of a process is what takes longest.
@@ -49,7 +71,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		// After a job there is nothing to clean up any more but the guard process,
 		// which has ended by now: whoever inherits it may not reap it. To give back
 		// the signals as well would cost a short run a tenth of its time.
-		if r.started {
+		if r.started && !o.recontend {
 			r.guard.AwaitEnd(lastWords)
 		} else {
 			_ = r.guard.Close()
@@ -120,6 +142,12 @@ func (r *runner) launch(ctx context.Context, giveUp context.CancelCauseFunc) (*g
 		OnLost:    r.o.onLost,
 		Leftover:  r.o.leftover,
 		OnSignal:  func(sig syscall.Signal) { giveUp(&ended{sig: sig}) },
+		Filter: func(sig syscall.Signal) bool {
+			if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP {
+				r.told.Store(true)
+			}
+			return true
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the guard: %w", err)
@@ -155,6 +183,7 @@ func (r *runner) result(err error) error {
 	case errors.Is(err, lease.ErrLost) && r.o.onLost == guard.LostWarn && r.started:
 		// They asked for no more than the message.
 	case errors.Is(err, lease.ErrLost):
+		r.wasLost = true
 		if r.news.lostTold() {
 			return &ended{code: exitLost}
 		}
