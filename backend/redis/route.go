@@ -47,6 +47,21 @@ func (r *routes) learn(mutex, addr string) {
 	}
 }
 
+// others is how many nodes there are beside one that cannot be reached.
+func (r *routes) others(k kind) int {
+	if k != cluster {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.nodes) - 1
+}
+
+// unreached: there was no connection, so nothing was sent.
+type unreached struct{ error }
+
+func (u unreached) Unwrap() error { return u.error }
+
 // failed puts a node last, so that the next attempt goes to another one.
 func (r *routes) failed(addr string) {
 	r.mu.Lock()
@@ -100,10 +115,18 @@ func (b *Backend) on(ctx context.Context, mutex string, calls func(*goredis.Clie
 	return sorted(b.at(ctx, mutex, b.routes.find(mutex), calls))
 }
 
+// at goes on to the next node of a cluster if one cannot be reached, and where
+// a node sends it.
 func (b *Backend) at(ctx context.Context, mutex, addr string, calls func(*goredis.Client) error) error {
 	asking := false
-	for hop := 0; ; hop++ {
+	others := b.routes.others(b.set.kind)
+	for hop := 0; ; {
 		err := b.once(ctx, addr, asking, calls)
+		if errors.As(err, new(unreached)) && others > 0 && ctx.Err() == nil {
+			others--
+			addr, asking = b.routes.find(mutex), false // it was put last
+			continue
+		}
 		to, ask := sentOn(err, addr)
 		if to == "" || hop == maxHops {
 			return err
@@ -111,6 +134,7 @@ func (b *Backend) at(ctx context.Context, mutex, addr string, calls func(*goredi
 		if addr, asking = to, ask; !ask {
 			b.routes.learn(mutex, to)
 		}
+		hop++
 	}
 }
 
@@ -123,7 +147,7 @@ func (b *Backend) once(ctx context.Context, addr string, asking bool, calls func
 			var err error
 			if c, err = b.connect(ctx, addr); err != nil {
 				b.failed(addr)
-				return err
+				return unreached{err}
 			}
 		}
 		c.asking.Store(asking)
@@ -196,9 +220,8 @@ func sentOn(err error, from string) (addr string, ask bool) {
 
 // masters lists the servers that have a part of the keys.
 func (b *Backend) masters(ctx context.Context) ([]string, error) {
-	first := b.routes.find("")
 	if b.set.kind != cluster {
-		return []string{first}, nil
+		return []string{b.routes.find("")}, nil
 	}
 	var slots []any
 	err := b.on(ctx, "", func(lib *goredis.Client) (err error) {
@@ -208,6 +231,7 @@ func (b *Backend) masters(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the nodes of the cluster: %w", err)
 	}
+	first := b.routes.find("") // the one that answered
 	var addrs []string
 	for _, s := range slots {
 		addr := masterOf(s, first)
