@@ -38,16 +38,16 @@ type conn struct {
 	// asking: the slots it is used for are being moved there.
 	asking atomic.Bool
 	// turnedAway is what the server said instead of serving, if it did.
-	turnedAway atomic.Pointer[turnedAway]
+	turnedAway atomic.Pointer[turnedAwayError]
 }
 
-// turnedAway is said by a server that has no room, or serves its own host only,
+// turnedAwayError is said by a server that has no room, or serves its own host only,
 // to whoever connects, before it hangs up. The library takes it for an answer
 // to HELLO, which older servers do not know, and fails at what it sends next.
-type turnedAway string
+type turnedAwayError string
 
-func (t turnedAway) Error() string { return string(t) }
-func (turnedAway) RedisError()     {}
+func (t turnedAwayError) Error() string { return string(t) }
+func (turnedAwayError) RedisError()     {}
 
 // plainConn is a connection without TLS as the library sees it.
 type plainConn struct {
@@ -65,7 +65,7 @@ func (p *plainConn) Read(b []byte) (int, error) {
 		p.read = true
 		line, _, _ := strings.Cut(string(b[:n]), "\r\n")
 		if strings.HasPrefix(line, "-ERR max number of clients") || strings.HasPrefix(line, "-DENIED ") {
-			said := turnedAway(line[1:])
+			said := turnedAwayError(line[1:])
 			p.c.turnedAway.Store(&said)
 		}
 	}
