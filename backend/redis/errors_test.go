@@ -92,7 +92,8 @@ func TestNoRoom(t *testing.T) {
 		})
 	}
 	for range 20 {
-		if err := tried(t, "redis://"+r.Addr); err == nil || lease.IsPermanent(err) || err.Error() != "ERR max number of clients reached" {
+		err := tried(t, "redis://"+r.Addr)
+		if err == nil || lease.IsPermanent(err) || err.Error() != "ERR max number of clients reached" {
 			t.Fatal(err)
 		}
 	}

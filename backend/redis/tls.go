@@ -49,8 +49,11 @@ var errPlain = errors.New("TLS: the server does not use it on this port (redis:/
 // plain text. It takes a tenth of that on a slow network.
 const helloDoubted = time.Second
 
+// dialer makes one more connection to the same server.
+type dialer func(context.Context) (net.Conn, error)
+
 // secured does the handshake. The connection is closed if it fails.
-func secured(ctx context.Context, nc net.Conn, config *tls.Config, dial func(context.Context) (net.Conn, error)) (net.Conn, error) {
+func secured(ctx context.Context, nc net.Conn, config *tls.Config, dial dialer) (net.Conn, error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	doubt := time.AfterFunc(helloDoubted, func() {
@@ -72,7 +75,7 @@ func secured(ctx context.Context, nc net.Conn, config *tls.Config, dial func(con
 }
 
 // talksPlainly: a server with TLS answers plain text with an alert or not at all.
-func talksPlainly(ctx context.Context, dial func(context.Context) (net.Conn, error)) bool {
+func talksPlainly(ctx context.Context, dial dialer) bool {
 	nc, err := dial(ctx)
 	if err != nil {
 		return false

@@ -95,7 +95,8 @@ func TestRedisBusy(t *testing.T) {
 		{[]string{"--wait", "0"}, 0, 75, "busy: held by ", 0, time.Second},
 		{[]string{"--wait", "1s"}, 0, 75, "busy: held by ", time.Second, 1500 * time.Millisecond},
 		{nil, syscall.SIGTERM, termed, "", 0, 3 * time.Second},
-		{[]string{"-b", "redis://127.0.0.1:1", "--connect-timeout", "500ms"}, 0, 69, "not reachable", 0, 1500 * time.Millisecond},
+		{[]string{"-b", "redis://127.0.0.1:1", "--connect-timeout", "500ms"}, 0,
+			69, "not reachable", 0, 1500 * time.Millisecond},
 	} {
 		at := boot()
 		waiter := r.start("$BEAT NEVER $LOG 1s", c.flags...)
