@@ -38,7 +38,9 @@
 // makes the promise. A newcomer finds either the promise or the queue, and in
 // both cases not its own name. A promise that was not taken up in time costs
 // its waiter its place, by a statement that holds only while the promise is the
-// same and nobody owned the mutex since (a JVM that did shows in version).
+// same and nobody owned the mutex since (a JVM that did shows in version). If all
+// in front of a waiter were silent for as long as a promise lasts, those that are
+// first get none any more.
 //
 // # Who is woken
 //
@@ -56,7 +58,8 @@
 // Were it lost, or given to two, somebody would look too late or in vain.
 //
 // One connection does all this. While it waits, a look that is due goes over a
-// passing one, of a single statement. A server that has no connection to spare
+// passing one, of a single statement; whoever is far from its turn does without
+// most of them. A server that has no connection to spare
 // has been reached all the same: a waiter is told to look again soon, and if it
 // finds none for its doorbell it goes on looking by itself, without keeping one.
 //

@@ -32,6 +32,8 @@ const (
 	claimWithin = 5 * time.Second
 	// A ring is followed by a Try, for which the connection is left alone.
 	lookWithin = time.Second
+	// What a new owner has to ask about itself may wait until its job runs.
+	settleFor = 100 * time.Millisecond
 )
 
 var (
@@ -68,6 +70,7 @@ func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {
 	if err != nil {
 		return err
 	}
+	_ = s.on(ctx, nil, func() { s.alone = time.Time{} })
 	b := &bell{s: s, l: l, ring: ring}
 	if err := b.rang(ctx, lease.Ready); err != nil {
 		return err
@@ -173,7 +176,15 @@ func (b *bell) rang(ctx context.Context, r lease.Ring) error {
 	default:
 	}
 	b.ring(r)
-	return b.pause(ctx, lookWithin, b.s.tried)
+	if err := b.pause(ctx, lookWithin, b.s.tried); err != nil {
+		return err
+	}
+	owner := false
+	_ = b.s.on(ctx, nil, func() { owner = b.s.owner })
+	if owner {
+		return b.pause(ctx, settleFor, nil)
+	}
+	return nil
 }
 
 // pause waits, and keeps the connection of a waiter in use meanwhile.
@@ -289,6 +300,7 @@ func (b *bell) arm(ctx context.Context, v *view) (woken bool, err error) {
 		return false, err
 	}
 	var got *int
+	asked := time.Now()
 	err = b.l.one(ctx, text, values, &got)
 	if entered := b.s.enter(context.Background()); entered != nil {
 		return false, entered
@@ -304,8 +316,20 @@ func (b *bell) arm(ctx context.Context, v *view) (woken bool, err error) {
 		return false, err
 	}
 	b.s.line = b.l
+	switch {
+	case got == nil || *got != nobody:
+		b.s.alone = time.Time{}
+	case b.s.alone.IsZero():
+		b.s.alone = asked
+	}
 	return got != nil && *got == 1, nil
 }
+
+// nobody is what the statement says if none of those in front has a lock.
+const nobody = -1
+
+// maxFront is how many of the waiters in front are looked at: those of look.sql.
+const maxFront = 16
 
 // armed is the statement that waits, with the nearest first.
 func armed(s *session, v *view) (string, []any) {
@@ -329,6 +353,6 @@ func armed(s *session, v *view) (string, []any) {
 		text.WriteString(" WHEN NOT IS_FREE_LOCK(?) THEN IF(GET_LOCK(?, ?), RELEASE_LOCK(?), 0)")
 		values = append(values, name, name, armFor, name)
 	}
-	text.WriteString(" ELSE -1 END")
+	fmt.Fprintf(&text, " ELSE %d END", nobody)
 	return text.String(), values
 }

@@ -31,8 +31,9 @@ type session struct {
 	coming *coming // one that is being dialed
 	owner  bool
 	left   bool
-	eager  bool // it may be our turn: take first, look afterwards
-	polls  bool // there was no connection to be had for a doorbell
+	eager  bool      // it may be our turn: take first, look afterwards
+	polls  bool      // there was no connection to be had for a doorbell
+	alone  time.Time // since when nobody in front has been heard of; zero: somebody is
 	last   lease.Answer
 	at     time.Time // of the last answer
 }

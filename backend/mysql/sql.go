@@ -36,6 +36,7 @@ var (
 	joinSQL      = compile("join")
 	promiseSQL   = compile("promise")
 	dropSQL      = compile("drop")
+	passSQL      = compile("pass")
 	imposeSQL    = compile("impose")
 	revokeSQL    = compile("revoke")
 	changeSQL    = sync.OnceValue(func() string { return text("change") })

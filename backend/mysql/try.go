@@ -18,6 +18,7 @@ const (
 	extend
 	restore
 	drop
+	pass
 	promise
 	join
 	take
@@ -25,6 +26,9 @@ const (
 
 // Try is [lease.Session.Try].
 func (s *session) Try(ctx context.Context, r lease.TryRequest) (a lease.Answer, err error) {
+	if a, ok := s.recall(ctx, r); ok {
+		return a, nil
+	}
 	err = s.use(ctx, func(l *line) error {
 		a, err = s.try(ctx, l, r)
 		if err == nil {
@@ -36,6 +40,35 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (a lease.Answer, 
 		return s.crowded(ctx)
 	}
 	return a, err
+}
+
+// A waiter with more than so many in front does not ask each time: it would be
+// the first that is woken if one of them were gone. So a hundred of them ask for
+// a few statements a second, not for twenty, half of which end connections.
+const (
+	nearRank     = 4
+	recallFor    = 3 * time.Second // for each one in front
+	recallAtMost = time.Minute
+)
+
+// recall is the last answer, while the server waits for the doorbell of a waiter
+// far from its turn.
+func (s *session) recall(ctx context.Context, r lease.TryRequest) (a lease.Answer, ok bool) {
+	if r.StartOver || s.interrupt(ctx) != nil {
+		return a, false
+	}
+	defer s.leave()
+	a = s.last
+	since := time.Since(s.at)
+	if s.armed == nil || a.State != lease.Held || a.Rank <= nearRank ||
+		since > min(time.Duration(a.Rank)*recallFor, recallAtMost) {
+		return a, false
+	}
+	a.Clock = 0 // that was then
+	if a.Remaining -= since; a.Remaining <= 0 {
+		a.Remaining = max(a.Lease, time.Second) // it was renewed, or the first ones see to it
+	}
+	return a, true
 }
 
 // rounds bounds how often a Try looks again because somebody else was quicker.
@@ -100,7 +133,7 @@ func (s *session) try(ctx context.Context, l *line, r lease.TryRequest) (lease.A
 // statement that says by itself under which conditions it holds.
 func (s *session) next(v *view, r lease.TryRequest, extended bool) step {
 	promised, late := v.promise()
-	first, _ := v.first()
+	first, polls := v.first()
 	wait := answer
 	if r.Queue && v.rank == 0 {
 		wait = join
@@ -125,12 +158,26 @@ func (s *session) next(v *view, r lease.TryRequest, extended bool) step {
 	case late:
 		return drop
 	case promised == "" && first != "" && first != s.id:
+		if !polls && s.outlived(v) {
+			return pass
+		}
 		return promise
 	case promised != "" && promised != s.id:
 		return wait
 	}
 	return take
 }
+
+// outlived: nobody in front was heard of for as long as a promise lasts. So the
+// first costs no promise, and a dozen that died together cost a second, not a
+// dozen of them.
+func (s *session) outlived(v *view) bool {
+	return !s.alone.IsZero() && time.Since(s.alone) >= lease.PromiseLife-silenceSlack &&
+		v.rank > 1 && v.rank-1 <= maxFront
+}
+
+// silenceSlack: silence begins to be noticed a moment after the promise was made.
+const silenceSlack = 100 * time.Millisecond
 
 func (s *session) perform(ctx context.Context, l *line, next step, v *view, r lease.TryRequest, values args) error {
 	var sql statement
@@ -155,6 +202,10 @@ func (s *session) perform(ctx context.Context, l *line, next step, v *view, r le
 	case drop:
 		sql = dropSQL
 		values["who"], _ = v.promise()
+	case pass:
+		sql = passSQL
+		first, _ := v.first()
+		values["who"], values["lock"] = first, lockName(s.b.set.database, s.mutex, first)
 	case promise:
 		sql = promiseSQL
 		first, polls := v.first()
