@@ -55,7 +55,8 @@ func init() {
 // A keeper is the guard process: one loop on the main thread, which waits in poll and nowhere else.
 type keeper struct {
 	line     *line
-	signals  int  // descriptor that tells of [guardMask]
+	wake     waker
+	signals  int  // descriptor that tells of an alarm
 	alone    bool // the wrapper is gone
 	stopAt   alarm
 	killAt   alarm
@@ -87,6 +88,9 @@ func newKeeper() (*keeper, error) {
 	if k.signals, err = takeGuardSignals(); err != nil {
 		return nil, err
 	}
+	if k.wake, err = newWaker(); err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
 	k.job.tree = newTree(os.Getpid(), func(int) bool { return false })
 	k.job.tell = k.tellNotice
 	k.job.pidfd = -1
@@ -115,7 +119,7 @@ func (k *keeper) run() {
 		if k.alone {
 			fd = -1 // a closed line would wake us for ever
 		}
-		poll(k.sleep(Now()), k.signals, fd, k.pidfd)
+		k.wake.poll(k.sleep(Now()), k.signals, fd, k.pidfd)
 		drainSignals(k.signals)
 	}
 	k.finish()
@@ -213,6 +217,7 @@ func (k *keeper) abandon(err error) {
 // retire leaves the caller's session and everything that was inherited for the job, so that neither a group
 // kill nor a hang-up of the terminal reaches this process and no reader of the job's output waits for it.
 func (k *keeper) retire() {
+	go k.hearChildren()
 	unix.Setsid()
 	nullStdio(0, 1, 2)
 	for _, fd := range numbered("/proc/self/fd") {

@@ -2,7 +2,7 @@ package guard
 
 import (
 	"os"
-	"syscall"
+	"os/signal"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -10,28 +10,32 @@ import (
 	"github.com/simba-lock/simba/internal/guard/early"
 )
 
-// A guard takes no signal through the runtime: to have a handler there takes two switches of threads a signal, and
-// the start of a job would wait for them.
+// Until its job is started a guard takes no signal through the runtime: to have a handler there takes two switches of
+// threads a signal, and the start of a job would wait for them.
 //
-// What its loop has to know of is blocked in all its threads, since its wrapper forks it from one where it is. A job
+// What must not disturb it is blocked in all its threads, since its wrapper forks it from one where it is. A job
 // is forked from a thread where it is not.
 func guardMask() unix.Sigset_t { return signalSet(early.Signals[:]...) }
 
-// takeGuardSignals returns a descriptor that can be read when one of the guardMask has come. The signals that are
-// sent to the whole group to end it are ignored; all of these have a handler of the runtime, so that it gives the
-// job their default back. Those that were ignored when we came have none and stay so, in the job too.
+// takeGuardSignals returns a descriptor that can be read when an alarm has come.
 func takeGuardSignals() (fd int, err error) {
-	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
-		d := ignoring()
-		if err := sigaction(sig, &d, nil); err != nil {
-			return -1, os.NewSyscallError("sigaction", err)
-		}
-	}
-	set := guardMask()
+	set := signalSet(unix.SIGCONT)
 	if fd, err = unix.Signalfd(-1, &set, unix.SFD_CLOEXEC|unix.SFD_NONBLOCK); err != nil {
 		return -1, os.NewSyscallError("signalfd", err)
 	}
 	return fd, nil
+}
+
+// hearChildren wakes the loop when a child ends or stops, from the start of the job on. The runtime never blocks
+// SIGCHLD, so this one cannot be read from a descriptor, and a handler alone could come between the loop's last look
+// and its poll.
+func (k *keeper) hearChildren() {
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, unix.SIGCHLD)
+	k.wake.wake()     // for what came before
+	for range heard { // as long as the process lives
+		k.wake.wake()
+	}
 }
 
 func drainSignals(fd int) {

@@ -31,14 +31,15 @@ var beside = []syscall.Signal{unix.SIGCHLD, unix.SIGCONT, unix.SIGTSTP, unix.SIG
 // besideAfter is when they are taken if there is no job until then: as PID 1 we reap what others leave.
 const besideAfter = 50 * time.Millisecond
 
-// takePipe keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a
+// ignoreOnce keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a
 // job must not. A guard comes up with a handler of the runtime all the same, and gives the job the default.
-var takePipe = sync.OnceFunc(func() { signal.Ignore(unix.SIGPIPE) })
+// SIGQUIT is ignored for a moment, else Notify would leave it as package early has made it.
+var ignoreOnce = sync.OnceFunc(func() { signal.Ignore(unix.SIGPIPE, unix.SIGQUIT) })
 
 // takeSignals has the signals passed to the supervisor. signalsTaken is closed when all are that would end this
 // process or are passed on.
 func (g *Guard) takeSignals() {
-	takePipe()
+	ignoreOnce()
 	g.running.Go(func() {
 		for sig := range terminating {
 			g.take(sig)
@@ -67,7 +68,7 @@ func (g *Guard) takeSignals() {
 }
 
 func (g *Guard) take(sig syscall.Signal) {
-	if !ignored(sig) { // nohup: stays ignored, here and in the job
+	if sig == unix.SIGQUIT || !ignored(sig) { // nohup: stays ignored, here and in the job
 		signal.Notify(g.signals, sig)
 	}
 }

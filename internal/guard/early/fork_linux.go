@@ -25,6 +25,14 @@ type Process struct {
 var prepared *Process
 
 func init() {
+	if len(os.Args) == 2 && os.Args[0] == GuardName {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+			handle(sig, ignore)
+		}
+		return
+	}
+	// Until it is taken, the quit key ends this process as it ends others, without a dump of the runtime's.
+	handle(syscall.SIGQUIT, byDefault)
 	if len(os.Args) > 1 && os.Args[1] == "run" {
 		// The runtime keeps this goroutine on the main thread now, as Fork wants it.
 		if p, err := Fork(); err == nil {
@@ -33,6 +41,22 @@ func init() {
 	}
 }
 
+// What is done at a signal: SIG_DFL and SIG_IGN.
+const (
+	byDefault uintptr = iota
+	ignore
+)
+
+// handle goes around the runtime, which has a handler for each of these, and so gives its children the default
+// back. Those that were ignored when this process came (HUP, INT) have none and stay so.
+func handle(sig syscall.Signal, how uintptr) {
+	var action [64 / unsafe.Sizeof(how)]uintptr // a struct sigaction of the kernel, which begins with the handler
+	action[0] = how
+	syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, setSize, 0, 0)
+}
+
+const setSize = 8 // of a signal set: 64 signals
+
 // Take returns the process that was forked during initialisation, once, or nil.
 func Take() *Process {
 	p := prepared
@@ -40,9 +64,10 @@ func Take() *Process {
 	return p
 }
 
-// Signals are blocked in all threads of a guard, which reads them from a descriptor: a child's end, the alarm that
-// woke it, and the stop key, which reaches the whole group that it is in until its job is started.
-var Signals = [...]syscall.Signal{syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGTSTP}
+// Signals are blocked in all threads of a guard: the one of its alarms, which it reads from a descriptor, and the
+// stop key, which reaches the whole group that it is in until its job is started. Those that end that group are
+// ignored in it, from init on; the runtime blocks none of them.
+var Signals = [...]syscall.Signal{syscall.SIGCONT, syscall.SIGTSTP}
 
 // Fork starts a guard process. This one becomes a subreaper: only it can lose what is orphaned, and it has to be
 // one before anything can be. The calling goroutine must be locked to its thread. The parent-death signal of the
@@ -102,7 +127,6 @@ func forkExec(files []int, pidfd *int) (pid int, err error) {
 }
 
 func sigmask(how uintptr, set, old *[16]uint64) error {
-	const setSize = 8 // 64 signals
 	_, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, how,
 		uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), setSize, 0, 0)
 	if errno != 0 {
