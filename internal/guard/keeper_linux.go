@@ -183,6 +183,12 @@ func (k *keeper) begin(m message) {
 		k.line.send(message{kind: msgFailed, n: [numbers]int64{int64(unix.EINVAL)}})
 		return
 	}
+	if k.line.closed() {
+		// It was killed while this process came up. What it ordered is not begun in order to be ended.
+		closeAll(m.files)
+		k.alone = true
+		return
+	}
 	k.holds = m.files[3:]
 	setTag(m.text)
 	order, err := unpackOrder(m.files[0]) // closes it

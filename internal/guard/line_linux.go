@@ -116,6 +116,13 @@ func (l *line) receive() (message, error) {
 	}
 }
 
+// closed tells whether the other side is gone and has left no message.
+func (l *line) closed() bool {
+	var b [1]byte
+	n, _, err := unix.Recvfrom(l.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return err == nil && n == 0 || err == unix.ECONNRESET
+}
+
 func rights(oob []byte) []int {
 	var files []int
 	msgs, _ := unix.ParseSocketControlMessage(oob)
