@@ -31,7 +31,8 @@ type runOptions struct {
 	note     string
 	hooks    hookFlags
 
-	recontend bool
+	recontend   bool
+	metricsFile string
 
 	verbose, quiet, jsonLog bool
 
@@ -45,7 +46,7 @@ type runOptions struct {
 // or a command from there would surprise more than it helps.
 var runVariables = append([]string{
 	"ttl", "transition", "wait", "no-wait", "busy-exit-code", "on-lost", "signal", "kill-after",
-	"timeout", "hold-at-least", "leftover", "owner-id", "note", "recontend", "verbose", "quiet", "log-format",
+	"timeout", "hold-at-least", "leftover", "owner-id", "note", "recontend", "metrics-file", "verbose", "quiet", "log-format",
 	hookFlag(hookAcquired), hookFlag(hookReleased), hookFlag(hookLost), hookFlag(hookBusy),
 }, backendFlagNames...)
 
@@ -123,6 +124,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	}, "owner-id", "form of the id under which the mutex is held")
 	flags.StringVar(&o.note, "note", "", "`text` that status shows")
 	o.hooks.add(flags)
+	flags.StringVar(&o.metricsFile, "metrics-file", "", "`file` for node_exporter's textfile collector, one a mutex")
 	flags.BoolVar(&o.recontend, "recontend", false, "after a loss wait for the mutex again, and start the command anew")
 	flags.StringVarP(&o.command, "command", "c", "", "the command as one `string`, split into words as by a shell; none is run")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "also tell what happens")

@@ -31,6 +31,7 @@ type runner struct {
 	news    *news
 	timing  *timing
 	hooks   *hooks
+	metrics *metrics
 
 	started  bool // a job ran
 	status   guard.Status
@@ -98,6 +99,7 @@ func (r *runner) once(ctx context.Context) error {
 	case noClaim:
 	}
 	defer r.warn(ctx)()
+	r.metrics = newMetrics(o.metricsFile, o.mutex, a.log)
 	r.hooks = newHooks(r)
 	defer r.hooks.wait()
 	if !strings.HasPrefix(r.backend.Name(), "file:") {
@@ -113,11 +115,13 @@ func (r *runner) once(ctx context.Context) error {
 		IDForm:         o.idForm,
 		Info:           lease.Info{User: userName(), Program: filepath.Base(o.argv[0]), Note: o.note},
 		Observe:        r.observe,
-		Measure:        r.timing.measure,
+		Measure:        r.measure,
 	}, r.work)
 	r.line.erase()
 	r.timing.tell(a.log)
-	return r.result(err)
+	result := r.result(err)
+	r.metrics.end(statusOf(result), errors.Is(err, lease.ErrBusy))
+	return result
 }
 
 func (r *runner) observe(e lease.Event) {
@@ -126,6 +130,12 @@ func (r *runner) observe(e lease.Event) {
 	}
 	r.news.observe(e)
 	r.hooks.observe(e)
+	r.metrics.observe(e)
+}
+
+func (r *runner) measure(c lease.Call) {
+	r.timing.measure(c)
+	r.metrics.measure(c)
 }
 
 // launch starts the guard process. It comes up while the mutex is contended for,
