@@ -174,8 +174,12 @@ func (m *machine) failed(now Instant, f *flight, err error) {
 	if f.op == opTry && m.tryFailed(now, err) {
 		return
 	}
-	if f.op == opRelease && (IsPermanent(err) || !m.contact) {
-		m.left(now, err) // a store that was never reached is not worth a wait
+	switch {
+	case f.op == opRelease && !m.contact:
+		m.left(now, nil) // nothing can be there, and a store that was never reached is not worth a wait
+		return
+	case f.op == opRelease && IsPermanent(err):
+		m.left(now, err)
 		return
 	}
 	pause := m.backoff()
