@@ -60,6 +60,13 @@ func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest, e 
 // writeClaim is the step that takes the mutex: it succeeds only if our node,
 // which is the first, is there when the quorum commits it.
 func (s *session) writeClaim(ctx context.Context, cl *client, fence uint64, r *lease.TryRequest) (again bool, err error) {
+	s.claiming = true
+	done, err := s.sendClaim(ctx, cl, fence, r)
+	return s.took(ctx, cl, fence, done, err)
+}
+
+// sendClaim is the request alone.
+func (s *session) sendClaim(ctx context.Context, cl *client, fence uint64, r *lease.TryRequest) ([]zk.MultiResponse, error) {
 	path, claim := s.path(s.own.latch), s.b.claimPath(s.guid)
 	granted := cl.granted()
 	ttl := time.Duration(float64(r.TTL) * (float64(granted) / float64(max(r.Lease, 1))))
@@ -67,15 +74,18 @@ func (s *session) writeClaim(ctx context.Context, cl *client, fence uint64, r *l
 		Owner: s.c.ID, Fence: fence, TTL: ttl.Milliseconds(), Lease: granted.Milliseconds(),
 	})
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	s.claiming = true
-	done, err := call(ctx, cl, writes, "claim "+path, func(c *zk.Conn) ([]zk.MultiResponse, error) {
+	return call(ctx, cl, writes, "claim "+path, func(c *zk.Conn) ([]zk.MultiResponse, error) {
 		return c.Multi(
 			&zk.CheckVersionRequest{Path: path, Version: -1},
 			&zk.CreateRequest{Path: claim, Data: data, Acl: s.b.acl(), Flags: zk.FlagEphemeral},
 		)
 	})
+}
+
+// took is what the answer to a claim comes to.
+func (s *session) took(ctx context.Context, cl *client, fence uint64, done []zk.MultiResponse, err error) (again bool, _ error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, zk.ErrNodeExists): // the reply to an earlier one was lost

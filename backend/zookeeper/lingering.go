@@ -17,23 +17,8 @@ import (
 // long as its lease lasts.
 //
 // Who comes when nobody waited knows of no owner, and cannot look for its claim.
-func (s *session) lingering(ctx context.Context, cl *client) (*lease.Answer, error) {
-	s.mu.Lock()
-	armed := s.pred != "" // the one in front is there
-	s.mu.Unlock()
-	if armed || s.claimed {
-		return nil, nil
-	}
-	guids := []string{s.behind}
-	for name := range s.ahead {
-		if l, ok := parseLatch(name); ok && l.guid != s.behind {
-			guids = append(guids, l.guid)
-		}
-	}
+func (s *session) lingering(ctx context.Context, cl *client, guids []string) (*lease.Answer, error) {
 	for _, guid := range guids {
-		if guid == "" {
-			continue
-		}
 		path := s.b.claimPath(guid)
 		n, err := call(ctx, cl, reads, "watch "+path, getW(path))
 		if errors.Is(err, zk.ErrNoNode) {
@@ -47,6 +32,23 @@ func (s *session) lingering(ctx context.Context, cl *client) (*lease.Answer, err
 		}
 	}
 	return nil, nil
+}
+
+// toLookFor are the GUIDs of the owners that could be lingering: the one that we
+// followed last, if it is not there any more, and the owner that we saw last.
+func (s *session) toLookFor() (guids []string) {
+	if s.claimed {
+		return nil
+	}
+	if s.behind != "" {
+		guids = append(guids, s.behind)
+	}
+	for name := range s.ahead {
+		if l, ok := parseLatch(name); ok && l.guid != "" && l.guid != s.behind {
+			guids = append(guids, l.guid)
+		}
+	}
+	return guids
 }
 
 // lingers is the answer for such an owner, nil if its time is over.

@@ -78,6 +78,38 @@ func deleteAll(t *testing.T, c *zk.Conn, dir string) {
 	_ = c.Delete(dir, -1)
 }
 
+// A look that is under way while the node is deleted does not see it by the watch.
+func TestDeletedBesideALook(t *testing.T) {
+	t.Parallel()
+	z := serve(t, backendtest.ZooKeeperOptions{})
+	b := open(t, "zk://"+z.Addr)
+	owner := b.Session("m", lease.Contender{ID: "owner"})
+	waiter := newSession(b, "m", lease.Contender{ID: "waiter"})
+	defer func() { _, _ = owner.Close(), waiter.Close() }()
+	r := lease.TryRequest{Lease: 8 * time.Second, TTL: 4 * time.Second, Queue: true}
+	for _, s := range []lease.Session{owner, waiter} {
+		if _, err := s.Try(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pred := func() string {
+		waiter.mu.Lock()
+		defer waiter.mu.Unlock()
+		return waiter.pred
+	}
+	watched := pred()
+	if err := deleteOwner(raw(t, z.Addr), b.queueDir("m")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the watch fires", func() bool { return pred() == "" })
+	waiter.mu.Lock()
+	waiter.pred = watched // as if it had not fired yet
+	waiter.mu.Unlock()
+	if a, err := waiter.Try(t.Context(), r); err != nil || a.State != lease.Held || a.Owner != "owner" || a.Remaining <= 0 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
 // An owner that does not end is waited for as long as its lease.
 func TestLingeringEnds(t *testing.T) {
 	t.Parallel()
@@ -93,7 +125,8 @@ func TestLingeringEnds(t *testing.T) {
 	if a, err := waiter.Try(t.Context(), r); err != nil || a.State != lease.Held {
 		t.Fatal(a, err)
 	}
-	if err := deleteOwner(raw(t, z.Addr), b.queueDir("m")); err != nil {
+	c := raw(t, z.Addr)
+	if err := deleteOwner(c, b.queueDir("m")); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -102,6 +135,9 @@ func TestLingeringEnds(t *testing.T) {
 		a, err := waiter.Try(t.Context(), r)
 		return err == nil && a.State == lease.Held && a.Owner == "owner" && a.Remaining > 0 && a.Remaining <= r.Lease
 	})
+	if claims, _, err := c.Children(states); err != nil || len(claims) != 1 {
+		t.Errorf("claims beside that of the owner: %v, %v", claims, err)
+	}
 	eventually(t, "it is over", func() bool {
 		a, err := waiter.Try(t.Context(), r)
 		return err == nil && a.State == lease.Mine

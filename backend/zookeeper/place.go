@@ -64,7 +64,7 @@ func (s *session) join(ctx context.Context, cl *client) (again bool, err error) 
 		latch: l, czxid: stat.Czxid, birth: birth(root),
 		ctime: time.Duration(stat.Ctime) * time.Millisecond, seen: seen,
 	}
-	s.gen, s.unsure = gen, false
+	s.gen, s.unsure, s.heir = gen, false, false
 	s.mu.Lock()
 	s.pred, s.stale = "", true // watches do not always survive a change of connections
 	s.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *client) sessionID() int64 {
 
 // forget is for a place that is gone: somebody deleted it.
 func (s *session) forget() {
-	s.own, s.claiming, s.claimed, s.bare, s.revoked = nil, false, false, false, false
+	s.own, s.claiming, s.claimed, s.bare, s.revoked, s.heir = nil, false, false, false, false, false
 	s.mu.Lock()
 	s.pred = ""
 	s.mu.Unlock()

@@ -46,6 +46,7 @@ type session struct {
 	revoked  bool
 	ahead    map[string]standing // what is known of owners, by node
 	behind   string              // GUID of the one that we followed last
+	heir     bool                // and that one was the first
 
 	// An owner whose node was deleted, and until when it is waited for.
 	lingerer  string
@@ -195,26 +196,29 @@ func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) 
 	if again, err := s.join(ctx, cl); err != nil || again {
 		return a, again, err
 	}
-	var q queue
-	var e emptied
-	var lingering *lease.Answer
-	err = all(
-		func() (err error) { q, err = s.list(ctx, cl); return err },
-		func() (err error) { e, err = readEmptied(ctx, cl, s.b.emptiedPath(s.mutex)); return err },
-		func() (err error) { lingering, err = s.lingering(ctx, cl); return err },
-	)
+	v, err := s.survey(ctx, cl, r)
 	if err != nil {
 		return a, false, err
 	}
+	q := v.queue
 	switch i := q.index(s.own.name); {
 	case i < 0:
 		s.forget()
 		return a, true, nil
+	case i == 0 && v.armed:
+		// It went while we asked: ask what has to be known about that.
+		s.mu.Lock()
+		s.pred = ""
+		s.mu.Unlock()
+		return a, true, nil
 	case i == 0:
-		if lingering != nil {
-			a = *lingering
-		} else {
-			a, again, err = s.claim(ctx, cl, r, e)
+		switch {
+		case v.lingering != nil:
+			a = *v.lingering
+		case v.claimed:
+			a, again, err = s.inherited(ctx, cl, v)
+		default:
+			a, again, err = s.claim(ctx, cl, r, v.emptied)
 		}
 		if err == nil && !again && a.State != lease.Mine && !r.Queue {
 			err = s.giveUp(ctx, cl)
@@ -226,6 +230,7 @@ func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) 
 		}
 		return s.waitingFor(ctx, cl, q[0], 0)
 	default:
+		s.heir = i == 1
 		if again, err := s.follow(ctx, cl, q[i-1]); err != nil || again {
 			return a, again, err
 		}
