@@ -25,6 +25,8 @@ func TestMain(m *testing.M) {
 		beat(os.Args[2:])
 		return
 	}
+	// Most of a round is waiting. A flag of the command line comes after this and wins.
+	_ = flag.Set("test.parallel", "4")
 	flag.Parse()
 	os.Exit(build(m))
 }
