@@ -20,6 +20,7 @@ type job struct {
 	gone     bool
 	status   syscall.WaitStatus
 	stopped  bool // stopping had begun when the first process ended
+	toldStop bool // a stop signal was passed on, and no CONT since
 	left     []int
 	leaveAt  time.Duration // when leftovers are looked at
 	released bool          // LeftoverLeave: the guard's work is over
@@ -134,12 +135,16 @@ func (j *job) signal(sig syscall.Signal) {
 	if j.gone {
 		return
 	}
-	if sig == unix.SIGCONT {
-		// Only what is stopped is continued: a CONT too many would make a stopped-again process run in the
-		// background.
-		if s, ok := readStat(j.pid); !ok || s.state != 'T' {
+	switch sig {
+	case unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGSTOP:
+		j.toldStop = true
+	case unix.SIGCONT:
+		// Only what is stopped, or is about to be, is continued: a CONT too many would make a stopped-again
+		// process run in the background.
+		if s, ok := readStat(j.pid); !j.toldStop && (!ok || s.state != 'T') {
 			return
 		}
+		j.toldStop = false
 	}
 	unix.Kill(j.pid, sig)
 }

@@ -116,11 +116,11 @@ func (l *line) receive() (message, error) {
 	}
 }
 
-// closed tells whether the other side is gone and has left no message.
+// closed tells whether the other side is gone. Messages of its may still wait to be read.
 func (l *line) closed() bool {
-	var b [1]byte
-	n, _, err := unix.Recvfrom(l.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	return err == nil && n == 0 || err == unix.ECONNRESET
+	fds := []unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}
+	n, err := retry(func() (int, error) { return unix.Poll(fds, 0) })
+	return err == nil && n > 0 && fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 }
 
 func rights(oob []byte) []int {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,16 +63,35 @@ func (g *Guard) sendOrder() {
 	g.toSend = nil
 	g.schedule(Now())
 	if !g.tell(*m) {
+		if g.line.closed() {
+			g.toSend = m // for another guard: this one is dead, as is heard next
+			return
+		}
 		g.notStarted(errors.New("the guard does not take the order"))
 		return
 	}
+	g.freeAt = Now() + startSlack
 	if !g.ready {
 		g.unread = m
 	}
 }
 
+// freeFork resumes what the stop key has stopped between its fork and its exec: the guard waits there for it and
+// can do nothing else.
+func (g *Guard) freeFork(now time.Duration) {
+	if g.phase != starting || g.freeAt == 0 || now < g.freeAt {
+		return
+	}
+	g.freeAt = now + startSlack
+	for _, pid := range children(g.guard) {
+		if s, ok := readStat(pid); ok && s.state == 'T' {
+			unix.Kill(pid, unix.SIGCONT)
+		}
+	}
+}
+
 func (g *Guard) started(pid int) {
-	g.phase, g.pid = running, pid
+	g.phase, g.pid, g.freeAt = running, pid, 0
 	if !g.cfg.KeepStdio {
 		nullStdio(0, 1)
 	}
@@ -90,7 +110,7 @@ func (g *Guard) notStarted(err error) {
 	}
 	g.dropTerminal()
 	g.phase, g.answerBy, g.toSend, g.unread = waiting, 0, nil, nil
-	g.deadlines = Deadlines{}
+	g.deadlines, g.freeAt = Deadlines{}, 0
 	g.schedule(Now())
 	g.letGo()
 	early := g.early

@@ -31,15 +31,17 @@ var beside = []syscall.Signal{unix.SIGCHLD, unix.SIGCONT, unix.SIGTSTP, unix.SIG
 // besideAfter is when they are taken if there is no job until then: as PID 1 we reap what others leave.
 const besideAfter = 50 * time.Millisecond
 
-// ignoreOnce keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a
+// takePipe keeps a closed stdout or stderr from ending the wrapper, for good: also what it writes after a
 // job must not. A guard comes up with a handler of the runtime all the same, and gives the job the default.
-// SIGQUIT is ignored for a moment, else Notify would leave it as package early has made it.
-var ignoreOnce = sync.OnceFunc(func() { signal.Ignore(unix.SIGPIPE, unix.SIGQUIT) })
+var takePipe = sync.OnceFunc(func() { signal.Ignore(unix.SIGPIPE) })
+
+// takeQuit is called just before the first Notify of SIGQUIT, which would leave it as package early has made it.
+var takeQuit = sync.OnceFunc(func() { signal.Ignore(unix.SIGQUIT) })
 
 // takeSignals has the signals passed to the supervisor. signalsTaken is closed when all are that would end this
 // process or are passed on.
 func (g *Guard) takeSignals() {
-	ignoreOnce()
+	takePipe()
 	g.running.Go(func() {
 		for sig := range terminating {
 			g.take(sig)
@@ -68,9 +70,13 @@ func (g *Guard) takeSignals() {
 }
 
 func (g *Guard) take(sig syscall.Signal) {
-	if sig == unix.SIGQUIT || !ignored(sig) { // nohup: stays ignored, here and in the job
-		signal.Notify(g.signals, sig)
+	if ignored(sig) {
+		return // nohup: stays ignored, here and in the job
 	}
+	if sig == unix.SIGQUIT {
+		takeQuit()
+	}
+	signal.Notify(g.signals, sig)
 }
 
 // AwaitSignals returns when no signal ends this process any more that should not.
@@ -110,11 +116,21 @@ func (g *Guard) gotSignal(sig syscall.Signal) {
 			}
 			return
 		}
+		switch {
+		case sig == unix.SIGCONT:
+			g.resumed = Now()
+		case sig == unix.SIGTSTP && g.resumed != 0 && Now()-g.resumed < together:
+			return
+		}
 		if g.cfg.Filter == nil || g.cfg.Filter(sig) {
 			g.tell(message{kind: msgSignal, n: [numbers]int64{int64(sig)}})
 		}
 	}
 }
+
+// together: a stop and a resumption that come within this time of each other are taken to be meant in that order,
+// which the runtime does not keep. The kernel forgets a stop at a resumption, too.
+const together = 20 * time.Millisecond
 
 // inForeground tells whether a key on our controlling terminal would signal us.
 func inForeground() bool {

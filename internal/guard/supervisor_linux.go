@@ -29,6 +29,8 @@ const (
 	minPatience = 20 * time.Millisecond
 	// maxLead is how long before Stop a guard is asked whether it is there.
 	maxLead = time.Second
+	// startSlack is how long the fork of a job takes at most on a healthy machine.
+	startSlack = 50 * time.Millisecond
 	// strayAge is how long a zombie that this package did not start is left to whoever did before it is
 	// reaped. Such are orphans that a wrapper as PID 1, or one with a daemon of a hook of its own,
 	// inherits.
@@ -48,14 +50,16 @@ type supervisor struct {
 	launches int
 	failure  error // why there is no guard
 
-	ready    bool     // the guard process is up
-	toSend   *message // the order, if there is no guard process to send it to
-	unread   *message // the order as it was sent to a guard that is not up yet
-	terminal bool     // the signals of job control are taken
+	ready    bool          // the guard process is up
+	toSend   *message      // the order, if there is no guard process to send it to
+	unread   *message      // the order as it was sent to a guard that is not up yet
+	freeAt   time.Duration // when a job that is still being started is looked at; zero if none is
+	terminal bool          // the signals of job control are taken
 	pending  chan startAnswer
 	name     string // of the command, for errors
 	early    []syscall.Signal
 	keyStop  time.Duration // when the stop key was pressed
+	resumed  time.Duration // when SIGCONT was passed on the last time
 
 	pid       int   // of the job's first process
 	holds     []int // copies of what the guard holds: if it dies, the locks must not be free before the tree is gone

@@ -118,6 +118,7 @@ func (g *Guard) watch(now time.Duration) {
 	if g.phase != starting && g.phase != running {
 		return
 	}
+	g.freeFork(now)
 	if g.unsent != nil && g.tell(*g.unsent) {
 		g.unsent = nil
 	}
@@ -206,8 +207,8 @@ func (g *Guard) lostGuard() {
 	unix.Close(g.line.fd)
 	unix.Close(g.lifetime)
 	g.line = nil
-	g.answerBy, g.askAt, g.unsent = 0, 0, nil
-	if g.phase == waiting || !g.ready {
+	g.answerBy, g.askAt, g.freeAt, g.unsent = 0, 0, 0, nil
+	if g.phase == waiting || !g.ready || g.toSend != nil {
 		g.replaceGuard()
 		return
 	}
@@ -245,7 +246,10 @@ func (g *Guard) waitForGuard() {
 // not read, if it is still wanted.
 func (g *Guard) replaceGuard() {
 	g.waitForGuard()
-	g.ready, g.toSend, g.unread = false, g.unread, nil
+	if g.toSend == nil {
+		g.toSend = g.unread
+	}
+	g.ready, g.unread = false, nil
 	if g.relaunch(); g.toSend == nil {
 		return
 	}
@@ -352,7 +356,7 @@ func (g *Guard) reapStrays() { g.strayAt = 1 }
 // sleep is how long nothing will be due; negative for ever.
 func (g *Guard) sleep(now time.Duration) time.Duration {
 	var next time.Duration
-	for _, at := range []time.Duration{g.askAt, g.answerBy, g.strayAt} {
+	for _, at := range []time.Duration{g.askAt, g.answerBy, g.strayAt, g.freeAt} {
 		if at != 0 && (next == 0 || at < next) {
 			next = at
 		}
