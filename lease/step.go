@@ -170,7 +170,9 @@ func (m *machine) answered(now Instant, in input) {
 
 func (m *machine) failed(now Instant, f *flight, err error) {
 	m.fails++
-	m.lastEr = err
+	if m.lastEr == nil || !errors.Is(err, errNoAnswer) {
+		m.lastEr = err // an attempt that was given up says less than the one before
+	}
 	if f.op == opTry && m.tryFailed(now, err) {
 		return
 	}

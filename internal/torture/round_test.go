@@ -79,7 +79,8 @@ func (r *round) start(script string, flags ...string) *run {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c.cmd.Env = append(os.Environ(), r.mark, "BEAT="+self+" beat", "LOG="+r.log)
+	// A worker built for the race detector would sleep for a second before it ends.
+	c.cmd.Env = append(os.Environ(), r.mark, "GORACE=atexit_sleep_ms=0", "BEAT="+self+" beat", "LOG="+r.log)
 	if !r.shut {
 		c.cmd.Stderr = c.stderr
 	}
