@@ -42,8 +42,9 @@ build:
 # Most of the tests wait for something, so more packages than cores go side by side. But an ensemble of three
 # servers that is to answer within leases of seconds needs the cores for itself.
 test: needs check
-	$(GO) test -race -p 4 $$($(GO) list ./... | grep -v /backend/zookeeper$$)
+	$(GO) test -race -p 4 -skip '^TestZooKeeper' $$($(GO) list ./... | grep -v /backend/zookeeper$$)
 	$(GO) test -race ./backend/zookeeper
+	$(GO) test -race -run '^TestZooKeeper' ./internal/torture
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || echo .)); \

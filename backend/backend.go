@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/simba-lock/simba/backend/file"
 	"github.com/simba-lock/simba/backend/mysql"
@@ -87,6 +88,20 @@ func Tag(ctx context.Context, rawURL, mutex string) (string, error) {
 		return "", err
 	}
 	return file.Tag(dir, mutex), nil
+}
+
+// Transition is the transition for a ttl on this backend when none is asked for.
+// ZooKeeper knows the start of a lease less exactly, and takes none that is longer
+// than the ttl.
+func Transition(rawURL string, ttl time.Duration) time.Duration {
+	if ttl == lease.Unset {
+		ttl = lease.DefaultTTL
+	}
+	d := lease.DefaultTransition(ttl)
+	if strings.HasPrefix(rawURL, "zk:") {
+		d = min(d, ttl)
+	}
+	return d
 }
 
 // Schema is the statements that make what a backend needs and may not make itself;

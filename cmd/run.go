@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/simba-lock/simba/backend"
 	"github.com/simba-lock/simba/internal/guard"
 	"github.com/simba-lock/simba/lease"
 )
@@ -95,7 +96,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	o.backendFlags.add(flags)
 	flags.Var(newLeaseDuration(&o.ttl), "ttl", "how long the mutex is held without a renewal (default 10s)")
 	flags.Var(newLeaseDuration(&o.transition), "transition",
-		"how long after the ttl only the owner may still renew (default 6s, or ttl/20 if that is more)")
+		"how long after the ttl only the owner may still renew (default 6s, or ttl/20 if that is more; on ZooKeeper the ttl if that is less)")
 	o.wait = lease.Forever
 	flags.VarP(&durationValue{d: &o.wait, max: maxWait, word: "forever", wordIs: lease.Forever, shown: "forever"},
 		"wait", "w", "how long to wait for the mutex; 0 tries once")
@@ -158,6 +159,9 @@ func (o *runOptions) complete(a *app, flags *pflag.FlagSet, args []string) (err 
 	}
 	if len(o.note) > maxNote {
 		return usagef("--note has %d bytes, at most %d are allowed", len(o.note), maxNote)
+	}
+	if o.transition == lease.Unset {
+		o.transition = backend.Transition(o.url, o.ttl)
 	}
 	if o.terms, err = lease.NewTerms(o.ttl, o.transition, o.killAfter); err != nil {
 		return &usageError{err: err}
