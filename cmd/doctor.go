@@ -247,9 +247,10 @@ func (e *examination) own(ctx context.Context, s lease.Session, request lease.Tr
 // handOver releases under a waiter that listens.
 func (e *examination) handOver(ctx context.Context, owner, waiter lease.Session, request lease.TryRequest) {
 	listening, stop := context.WithCancel(ctx)
-	ready, rung, ended := make(chan struct{}, 1), make(chan struct{}, 1), make(chan error, 1)
+	type end struct{ why error }
+	ready, rung, ended := make(chan struct{}, 1), make(chan struct{}, 1), make(chan end, 1)
 	go func() {
-		ended <- waiter.Listen(listening, func(r lease.Ring) {
+		ended <- end{waiter.Listen(listening, func(r lease.Ring) {
 			to := rung
 			if r == lease.Ready {
 				to = ready
@@ -258,9 +259,12 @@ func (e *examination) handOver(ctx context.Context, owner, waiter lease.Session,
 			case to <- struct{}{}:
 			default:
 			}
-		})
+		})}
 	}()
-	defer func() { stop(); <-ended }()
+	defer func() {
+		stop()
+		<-ended
+	}()
 	push := false
 	timer := time.NewTimer(e.limit)
 	defer timer.Stop()
@@ -269,8 +273,8 @@ func (e *examination) handOver(ctx context.Context, owner, waiter lease.Session,
 		push = true
 	case err := <-ended:
 		ended <- err
-		if !errors.Is(err, lease.ErrNoPush) {
-			e.add(bad, "wake-up", err.Error(), "")
+		if !errors.Is(err.why, lease.ErrNoPush) {
+			e.add(bad, "wake-up", err.why.Error(), "")
 			return
 		}
 	case <-timer.C:

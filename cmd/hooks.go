@@ -1,11 +1,11 @@
 package cmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -85,7 +85,7 @@ func (h *hooks) fire(event string, e lease.Event) {
 	if len(words) == 0 {
 		return
 	}
-	env := append(h.env[:len(h.env):len(h.env)], "SIMBA_EVENT="+event)
+	env := append(slices.Clone(h.env), "SIMBA_EVENT="+event)
 	if e.Owner != "" {
 		env = append(env, ownerVariable+"="+e.Owner)
 	}
@@ -108,17 +108,18 @@ func (h *hooks) fire(event string, e lease.Event) {
 }
 
 func (h *hooks) run(words, env []string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), hookLimit)
-	defer cancel()
-	c := exec.CommandContext(ctx, words[0], words[1:]...)
+	c := exec.Command(words[0], words[1:]...)
 	c.Env = env
 	c.Stdout, c.Stderr = h.out, h.out // simba's own output is the job's
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second // for a descendant that keeps the pipe open
-	err := c.Run()
+	if err := c.Start(); err != nil {
+		return err
+	}
+	timer := time.AfterFunc(hookLimit, func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) })
+	err := c.Wait()
 	switch {
-	case ctx.Err() != nil:
+	case !timer.Stop():
 		return fmt.Errorf("it was killed after %s", hookLimit)
 	case errors.Is(err, exec.ErrWaitDelay):
 		return nil
