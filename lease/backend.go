@@ -81,6 +81,42 @@ type Session interface {
 	Close() error
 }
 
+// Checkpointed is a Session that keeps a short text with its mutex for the owners to come,
+// such as the last tick of a schedule. The text is written by owners only, outlives
+// them, and stays for CheckpointLife at least unless the store itself is emptied.
+type Checkpointed interface {
+	Session
+	// Checkpoint puts one text in the place of another, in one atomic step, if this
+	// contender owns the mutex and from is what is there (empty: nothing is). It
+	// answers what is there afterwards, so to says that it was done, by this call or
+	// by one before whose answer was lost; with equal texts it only reads. The texts are
+	// printable ASCII of MaxCheckpoint bytes at most. ErrNotOwner if the contender does
+	// not own the mutex. It may be called beside the other calls.
+	Checkpoint(ctx context.Context, from, to string) (string, error)
+}
+
+const (
+	// CheckpointLife is longer than the longest period of a schedule, a year.
+	CheckpointLife = 400 * 24 * time.Hour
+	// MaxCheckpoint is the longest text in bytes; it fits into a column and a record.
+	MaxCheckpoint = 512
+)
+
+// Examiner is a Backend that can tell what about its server weakens the promise.
+type Examiner interface {
+	Backend
+	// Examine asks the server about itself. It writes nothing. What the server does not
+	// let be known is a finding too; an error says that it did not answer.
+	Examine(ctx context.Context) ([]Finding, error)
+}
+
+// Finding is one thing that was looked at, for people.
+type Finding struct {
+	Check  string // a word or two: "persistence"
+	Detail string // what was found
+	Advice string // what to do about it; empty if it is as it should be
+}
+
 // Anchored is a Session whose ownership lives in open files (kernel locks).
 // Whoever runs a process tree for the owner gives them to the process that
 // watches over the tree, so that the mutex stays taken while either lives.
@@ -251,8 +287,10 @@ var (
 	ErrSpent = errors.New("this contender has left")
 	// ErrNoPush: there is no way to be woken; the waiter has to look by itself.
 	ErrNoPush = errors.New("waking is not available")
-	// ErrNotOwner (Revoke): the contender named does not own the mutex.
+	// ErrNotOwner (Revoke, Checkpoint): the contender named does not own the mutex.
 	ErrNotOwner = errors.New("not the owner")
+	// ErrNoCheckpoint: the backend keeps no texts.
+	ErrNoCheckpoint = errors.New("this backend cannot keep a checkpoint")
 	// ErrForeign (Revoke): the owner is of a kind that would not hear it.
 	ErrForeign = errors.New("the owner does not understand revocation")
 )

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"os"
 	"sync"
 )
@@ -54,6 +55,15 @@ func (h *Holder) Anchors() []*os.File {
 		return s.Anchors()
 	}
 	return nil
+}
+
+// Checkpoint is that of the session, see [Checkpointed]; ErrNoCheckpoint if the backend
+// has none.
+func (h *Holder) Checkpoint(ctx context.Context, from, to string) (string, error) {
+	if s, ok := h.session.(Checkpointed); ok {
+		return s.Checkpoint(ctx, from, to)
+	}
+	return "", ErrNoCheckpoint
 }
 
 // extend is called by one goroutine only.

@@ -11,15 +11,16 @@ type Op string
 
 // The calls that can be made to go wrong.
 const (
-	OpTry     Op = "try"
-	OpRenew   Op = "renew"
-	OpRelease Op = "release"
-	OpListen  Op = "listen"
-	OpInspect Op = "inspect"
-	OpList    Op = "list"
-	OpRevoke  Op = "revoke"
-	OpWatch   Op = "watch"
-	OpRing    Op = "ring" // not a call: a ring of a doorbell, which any fault swallows
+	OpTry        Op = "try"
+	OpRenew      Op = "renew"
+	OpRelease    Op = "release"
+	OpListen     Op = "listen"
+	OpInspect    Op = "inspect"
+	OpList       Op = "list"
+	OpRevoke     Op = "revoke"
+	OpCheckpoint Op = "checkpoint"
+	OpWatch      Op = "watch"
+	OpRing       Op = "ring" // not a call: a ring of a doorbell, which any fault swallows
 )
 
 // Action is what goes wrong with a call.

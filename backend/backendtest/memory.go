@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	_ lease.Backend = (*Memory)(nil)
-	_ lease.Session = (*session)(nil)
+	_ lease.Backend      = (*Memory)(nil)
+	_ lease.Checkpointed = (*session)(nil)
 )
 
 // Memory is a backend around a [Store], with a clock and with faults that a
@@ -255,6 +255,18 @@ func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 			return s.m.store.Release(now, s.mutex, s.c.ID, r), nil
 		})
 	})
+}
+
+func (s *session) Checkpoint(ctx context.Context, from, to string) (text string, err error) {
+	var got string // as in Try
+	err = s.m.call(ctx, OpCheckpoint, s.mutex, s.c.ID, func(now time.Duration) (err error) {
+		got, err = s.m.store.Checkpoint(now, s.mutex, s.c.ID, from, to)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return got, nil
 }
 
 func (s *session) Listen(ctx context.Context, ring func(lease.Ring)) error {

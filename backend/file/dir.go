@@ -300,6 +300,30 @@ func open(at int, path string, flags int, mode uint32) (int, error) {
 	}
 }
 
+// replace writes a small file that others see either as it was or as it is.
+func (p *place) replace(name string, text []byte, sync bool) error {
+	tmp := "." + name + "-" + random()
+	fd, err := p.create(p.dir, tmp)
+	if err != nil {
+		return err
+	}
+	if err = write(fd, text); err == nil && sync {
+		err = unix.Fsync(fd)
+	}
+	_ = unix.Close(fd)
+	if err == nil {
+		err = unix.Renameat(p.dir, tmp, p.dir, name)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(p.dir, tmp, 0)
+		return err
+	}
+	if sync {
+		return unix.Fsync(p.dir)
+	}
+	return nil
+}
+
 func write(fd int, b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Write(fd, b)

@@ -329,18 +329,5 @@ func (p *place) readRevoked(owner string) (bool, error) {
 // writeRevoked leaves the mark for the owner. It names him, so it means nothing
 // to the next one.
 func (p *place) writeRevoked(owner string) error {
-	tmp := ".revoke-" + random()
-	fd, err := p.create(p.dir, tmp)
-	if err != nil {
-		return err
-	}
-	err = write(fd, []byte(owner+"\n"))
-	_ = unix.Close(fd)
-	if err == nil {
-		err = unix.Renameat(p.dir, tmp, p.dir, revokeName)
-	}
-	if err != nil {
-		_ = unix.Unlinkat(p.dir, tmp, 0)
-	}
-	return err
+	return p.replace(revokeName, []byte(owner+"\n"), false)
 }
