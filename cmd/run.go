@@ -135,10 +135,15 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 // complete adds variables and configuration, checks everything and touches nothing.
-func (o *runOptions) complete(a *app, flags *pflag.FlagSet, args []string) (err error) {
+func (o *runOptions) complete(a *app, flags *pflag.FlagSet, args []string) error {
 	if err := o.onlyOnce(a, flags); err != nil {
 		return err
 	}
+	return o.check(flags, args)
+}
+
+// check looks at what was given, wherever it came from.
+func (o *runOptions) check(flags *pflag.FlagSet, args []string) (err error) {
 	if o.mutex == "" && !flags.Changed("mutex") {
 		return usagef("no mutex given: --mutex NAME is required")
 	}
