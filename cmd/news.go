@@ -33,7 +33,7 @@ const (
 	// tellAgain keeps a long outage to a few lines an hour.
 	tellAgain = 10 * time.Minute
 	// sameTrouble: failures closer together than this are one outage. Attempts
-	// are never further apart.
+	// are never further apart, but for those at a first contact.
 	sameTrouble = 30 * time.Second
 )
 
@@ -95,7 +95,7 @@ func (n *news) failed(e lease.Event) {
 		n.log.Warn(fmt.Sprintf("%v; it ends by itself", e.Err))
 		return
 	}
-	if e.Time.Sub(n.last) > sameTrouble {
+	if e.Time.Sub(n.last) > max(sameTrouble, n.o.connectTimeout) {
 		n.trouble, n.told = e.Time, false
 	}
 	n.last = e.Time

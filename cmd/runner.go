@@ -33,6 +33,7 @@ type runner struct {
 	hooks   *hooks
 	metrics *metrics
 
+	again    bool // the mutex was held before, and lost
 	started  bool // a job ran
 	status   guard.Status
 	timedOut bool
@@ -40,22 +41,64 @@ type runner struct {
 	told     atomic.Bool // somebody sent a signal that ends a run
 }
 
-// shortRun is how long a run must have lasted for the next one to begin at once.
-const shortRun = 10 * time.Second
-
 // run contends once or, with --recontend, again after each loss.
 func (a *app) run(ctx context.Context, o *runOptions) error {
-	for {
-		began := time.Now()
-		r := &runner{app: a, o: o, env: os.Environ(), timing: newTiming()}
+	for again := false; ; again = true {
+		r := &runner{app: a, o: o, again: again, env: os.Environ(), timing: newTiming()}
 		err := r.once(ctx)
 		if !o.recontend || !r.wasLost || r.told.Load() {
 			return err
 		}
 		a.log.Warn("contending for it again")
-		if time.Since(began) < shortRun {
-			<-time.After(time.Second) // no guard runs: a signal ends it at once
+	}
+}
+
+// comeback is the pause before whoever lost the mutex contends for it again, and
+// between attempts at a backend that cannot be reached: what took it away may do
+// so again at once.
+const comeback = time.Second
+
+// contend is lease.Do, for one ownership: it returns lease.Do's error, so
+// lease.ErrLost after a loss, and whoever wants to go on calls it again.
+//
+// Again says that this is such another time. What was usable before is then out of
+// reach only for a while, however long that lasts: where the first contact of a
+// first time fails with lease.ErrUnreachable after cfg.ConnectTimeout, it is tried
+// again until the backend answers, cfg.Wait is over or ctx has ended (its cause is
+// the error then, at once). What goes wrong meanwhile are the usual events of
+// trouble, for news to tell now and then. Permanent errors are returned at any time.
+//
+// It pauses for a moment before another time, so a caller may loop without one.
+func (a *app) contend(ctx context.Context, cfg lease.Config, work lease.Work, again bool) error {
+	if !again {
+		return lease.Do(ctx, cfg, work)
+	}
+	wait := cfg.Wait
+	for began := time.Now(); ; {
+		if err := pause(ctx, comeback); err != nil {
+			return err
 		}
+		err := lease.Do(ctx, cfg, work)
+		if !errors.Is(err, lease.ErrUnreachable) || wait == 0 {
+			return err
+		}
+		if wait != lease.Forever {
+			if cfg.Wait = wait - time.Since(began); cfg.Wait <= 0 {
+				return err
+			}
+		}
+	}
+}
+
+// pause returns the cause if ctx ends before it is over.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -93,19 +136,24 @@ func (r *runner) once(ctx context.Context) error {
 	case proved:
 		return r.result(r.nested(ctx))
 	case doubtful:
+		if r.again {
+			break // it was settled the first time
+		}
 		if err := r.unproved(ctx); err != nil {
 			return err
 		}
 	case noClaim:
 	}
-	defer r.warn(ctx)()
+	if !r.again {
+		defer r.warn(ctx)()
+	}
 	r.metrics = newMetrics(o.metricsFile, o.mutex, a.log)
 	r.hooks = newHooks(r)
 	defer r.hooks.wait()
 	if !strings.HasPrefix(r.backend.Name(), "file:") {
 		r.guard.AwaitSignals() // a signal leaves nothing behind; in a directory the kernel sees to that
 	}
-	err = lease.Do(ctx, lease.Config{
+	err = a.contend(ctx, lease.Config{
 		Backend:        r.backend,
 		Mutex:          o.mutex,
 		Terms:          o.terms,
@@ -116,7 +164,7 @@ func (r *runner) once(ctx context.Context) error {
 		Info:           lease.Info{User: userName(), Program: filepath.Base(o.argv[0]), Note: o.note},
 		Observe:        r.observe,
 		Measure:        r.measure,
-	}, r.work)
+	}, r.work, r.again)
 	r.line.erase()
 	r.timing.tell(a.log)
 	result := r.result(err)
