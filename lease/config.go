@@ -58,6 +58,16 @@ var (
 	// ErrLate is what the work returns if it found out that its lease had run
 	// too far before it began anything: Do gives the mutex back and contends anew.
 	ErrLate = errors.New("too late to start under this lease")
+	// ErrKeep is what the work returns to leave with the mutex held: Do ends without
+	// releasing it, and returns nil, if the lease is in order at that moment. Nobody
+	// renews it any more; whoever knows the owner's id ([Holder.ID]) may renew or
+	// release it through a session of its own until it ends. The release is best told
+	// to leave a tombstone, since a call of Do's may have gone unanswered.
+	//
+	// It is for backends whose leases live in the store alone (Redis, MySQL). Where
+	// ownership ends with the session that has it the mutex is free once Do returns;
+	// of a lease without an end (files) Do says so, by returning ErrKeep itself.
+	ErrKeep = errors.New("this mutex cannot be kept without a process that holds it")
 )
 
 // BusyError tells who kept the mutex busy.

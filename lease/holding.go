@@ -199,6 +199,13 @@ func (m *machine) workEnded(now Instant, err error) {
 	if errors.Is(m.stopCause, ErrLost) && !late {
 		result = joined(m.stopCause, err)
 	}
+	if errors.Is(err, ErrKeep) {
+		if result = m.keep(now); result == nil {
+			m.abandon()
+			m.end(nil)
+			return
+		}
+	}
 	m.abandon()
 	if m.lost && !m.unanswered {
 		m.sentAny = false // nothing of ours is left there
@@ -215,6 +222,20 @@ func (m *machine) workEnded(now Instant, err error) {
 		by = max(min(by, m.deadline.End), now+leaveWithin)
 	}
 	m.depart(now, by, result, false)
+}
+
+// keep says why the mutex cannot be left held; nil if it can. A record that is being
+// put back this very moment is no lease to build upon.
+func (m *machine) keep(now Instant) error {
+	switch {
+	case m.stopCause != nil:
+		return m.stopCause
+	case m.endless:
+		return ErrKeep
+	case now >= m.deadline.Held || m.flight != nil && m.flight.reassert:
+		return fmt.Errorf("%w: it could not be renewed in time: %w", ErrLost, m.lastError())
+	}
+	return nil
 }
 
 // joined adds what the work said, unless it only repeats the cause.
