@@ -113,6 +113,9 @@ func wrapper(argv []string) int {
 		defer f.Close()
 		o.Hold = []*os.File{f}
 	}
+	if option("STEPS") != "" {
+		o = Order{Path: path, Argv: full, Env: os.Environ(), Standby: true}
+	}
 	before = time.Now()
 	pid, err := g.Start(context.Background(), o)
 	if err != nil {
@@ -121,6 +124,9 @@ func wrapper(argv []string) int {
 	}
 	say("started %d after %d stop %d kill %d", pid, time.Since(before).Microseconds(),
 		o.Deadlines.Stop.Microseconds(), o.Deadlines.Kill.Microseconds())
+	if option("STEPS") != "" {
+		go conduct(g, deadlines) // until the job is gone
+	}
 	return attend(g, deadlines)
 }
 

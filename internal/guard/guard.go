@@ -115,11 +115,28 @@ type Order struct {
 	// the two processes lives. They are copied: the caller closes its own when it likes. The copies are
 	// closed before Done, never unlocked.
 	Hold []*os.File
+
+	// Standby: the job does not lead until [Guard.Lead]; there are neither deadlines nor something to hold, and
+	// [Holding] does not find the guard.
+	Standby bool
+}
+
+// Promotion is an ownership for a job that runs already: one that was started without deadlines and is told by
+// signals when it leads and when no more. While it leads the guard acts at the deadlines, which [Guard.Extend]
+// moves, as it does for a job that was started with them.
+type Promotion struct {
+	Deadlines Deadlines
+	By        time.Duration  // at or after it, or Deadlines.Stop, the job is told nothing; zero means no limit
+	Hold      []*os.File     // as in an Order, but until [Guard.Release]
+	Signal    syscall.Signal // what tells the job's first process
 }
 
 var (
-	// ErrLate is returned by [Guard.Start] when StartBy had passed. The guard can be given another order.
+	// ErrLate is returned by [Guard.Start] when StartBy had passed. The guard can be given another order. In
+	// the same way by [Guard.Lead] and [Guard.StepDown].
 	ErrLate = errors.New("too late to start")
+	// ErrEnding is returned by what tells a running job something, if it has ended or is being ended.
+	ErrEnding = errors.New("the job is ending")
 	// ErrGuardDied is returned by [Guard.Start] when the guard is gone; nothing of the job is left when it is.
 	ErrGuardDied = errors.New("the guard process died")
 	// ErrNotFound matches errors about a command that does not exist (exit status 127).

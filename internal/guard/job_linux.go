@@ -44,7 +44,7 @@ type job struct {
 func (j *job) start(m message, o Order, stdin, stdout int) error {
 	j.sig = syscall.Signal(m.n[3])
 	j.killAfter = time.Duration(m.n[4])
-	j.onLost, j.leftover = OnLost(m.n[5]>>8), Leftover(m.n[5]&0xff)
+	j.onLost, j.leftover = OnLost(m.n[5]>>8&0xff), Leftover(m.n[5]&0xff)
 	j.deadlines = Deadlines{time.Duration(m.n[0]), time.Duration(m.n[1])}
 
 	// The job's descriptors are put in place here and not by ForkExec, which would need free numbers for
@@ -54,7 +54,11 @@ func (j *job) start(m message, o Order, stdin, stdout int) error {
 			return err
 		}
 	}
-	setName(holdingName)
+	if m.n[5]&standbyFlag == 0 {
+		setName(holdingName)
+	} else {
+		setName(standbyName)
+	}
 	if now := Now(); passed(time.Duration(m.n[2]), now) || passed(j.deadlines.Stop, now) {
 		return ErrLate
 	}

@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// The process names of a guard that has no job yet, and of one that has; the kernel keeps 15 bytes.
+	// The process names of a guard that has no job yet, of one that has, and of one whose job does not lead; the
+	// kernel keeps 15 bytes.
 	waitingName = "guard-waiting"
 	holdingName = "guard-holding"
+	standbyName = "guard-standby"
 
 	// leftoverGrace is how long what the first process left may take to end by itself: a tee behind a shell
 	// has to drain its pipe.
@@ -155,6 +157,9 @@ func (k *keeper) obey(m message) {
 		return
 	case m.kind == msgHold && k.pid != 0:
 		k.holds = append(k.holds, m.files...)
+		return
+	case (m.kind == msgLead || m.kind == msgDown || m.kind == msgLetGo) && k.pid != 0:
+		k.tellJob(m, now)
 		return
 	}
 	closeAll(m.files)

@@ -140,6 +140,8 @@ func (k *keeper) obey(m message) {
 		k.start(*m.Order)
 	case "hold":
 		k.holds = append(k.holds, m.files...)
+	case "lead", "down", "let go":
+		k.tellJob(m)
 	case "extend":
 		if !k.stopping && !k.killing && !k.missed && !k.disarmed {
 			k.deadlines = m.Deadlines

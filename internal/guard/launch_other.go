@@ -126,6 +126,8 @@ func (g *Guard) listen() {
 				g.lendTerminal()
 			}
 			g.answer <- m
+		case "told":
+			g.answer <- m
 		case "paused":
 			g.mirrorStop()
 		case "deadline":

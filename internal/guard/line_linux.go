@@ -23,7 +23,7 @@ type line struct {
 // What a message says, and its numbers and text.
 const (
 	// To the guard.
-	msgStart  = 'S' // stop, kill, startBy, signal, killAfter, onLost<<8|leftover; text: tag; descriptors: order, stdin, stdout, holds
+	msgStart  = 'S' // stop, kill, startBy, signal, killAfter, standbyFlag|onLost<<8|leftover; text: tag; descriptors: order, stdin, stdout, holds
 	msgHold   = 'H' // descriptor: hold
 	msgExtend = 'E' // stop, kill
 	msgStop   = 'T'
@@ -31,6 +31,9 @@ const (
 	msgLost   = 'L'
 	msgSignal = 's' // signal
 	msgPing   = 'P'
+	msgLead   = 'l' // stop, kill, by, signal; descriptors: holds
+	msgDown   = 'd' // signal
+	msgLetGo  = 'g'
 
 	// To the wrapper.
 	msgReady   = 'R' // the guard is up
@@ -39,6 +42,7 @@ const (
 	msgLate    = 'Z'
 	msgFailed  = 'X' // errno
 	msgPaused  = 'p' // signal: the first process was stopped by it
+	msgToldJob = 'j' // what came of a msgLead, msgDown or msgLetGo
 	msgEnded   = 'W' // wait status of the first process, whether stopping had begun
 	msgNotice  = 'N' // kind, errno; text: "pid name" entries
 	msgDone    = 'D' // wait status, whether stopping had begun; text: "pid name" entries that were let go
@@ -51,6 +55,8 @@ const (
 	maxText = 16 << 10
 	// maxFiles is below SCM_MAX_FD (253), the most one message can carry.
 	maxFiles = 240
+	// standbyFlag marks the order of a job that does not lead.
+	standbyFlag = 1 << 16
 )
 
 type message struct {

@@ -37,6 +37,9 @@ func (g *Guard) order(o Order, file *os.File, answer chan startAnswer) {
 		int64(o.Deadlines.Stop), int64(o.Deadlines.Kill), int64(o.StartBy),
 		int64(g.cfg.Signal), int64(g.cfg.KillAfter), int64(g.cfg.OnLost)<<8 | int64(g.cfg.Leftover),
 	}}
+	if o.Standby {
+		m.n[5] |= standbyFlag
+	}
 	m.files = []int{int(file.Fd()), 0, 1}
 	if err := g.keep(o.Hold); err != nil {
 		g.letGo()

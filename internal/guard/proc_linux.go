@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,6 +56,26 @@ func readStat(pid int) (s stat, ok bool) {
 func atoi(b []byte) int {
 	n, _ := strconv.Atoi(string(b))
 	return n
+}
+
+// Handles tells whether a process catches, blocks or ignores a signal, so that it does not end of it. A program may
+// catch it without having decided what to do then (one in Go catches everything from its start on).
+func Handles(pid int, sig syscall.Signal) (bool, error) {
+	b, err := readProc(pid, "status")
+	if err != nil {
+		return false, err
+	}
+	for line := range bytes.Lines(b) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		switch string(name) {
+		case "SigBlk", "SigIgn", "SigCgt":
+			set, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64)
+			if err == nil && set&(1<<(uint(sig)-1)) != 0 {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // readProc reads a file of a process by raw system calls: os.ReadFile would register each descriptor with

@@ -63,6 +63,8 @@ type supervisor struct {
 
 	pid       int   // of the job's first process
 	holds     []int // copies of what the guard holds: if it dies, the locks must not be free before the tree is gone
+	telling   byte  // what the job is being told
+	answerTo  chan<- error
 	known     bool
 	status    Status
 	tree      *tree
@@ -149,6 +151,8 @@ func (g *Guard) heard(m message) {
 		g.notStarted(ErrLate)
 	case msgFailed:
 		g.notStarted(startError(g.name, syscall.Errno(m.n[0])))
+	case msgToldJob:
+		g.toldJob(m)
 	case msgPaused:
 		g.mirrorStop(syscall.Signal(m.n[0]))
 	case msgEnded:
@@ -189,6 +193,7 @@ func (g *Guard) finish() {
 	}
 	g.hangUp()
 	g.letGo()
+	g.answerJob(ErrEnding)
 	close(g.done)
 }
 

@@ -216,6 +216,7 @@ func (g *Guard) lostGuard() {
 	g.phase = ending
 	g.status.GuardDied = true
 	g.notify(Notice{Kind: GuardDied})
+	g.answerJob(ErrGuardDied)
 	own := g.guard
 	g.tree = newTree(os.Getpid(), func(pid int) bool { return pid != own && isGuard(pid) })
 }
