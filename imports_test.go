@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"backend/zookeeper": {"lease", "github.com/go-zookeeper/zk"},
 	// It speaks to the private servers that it starts for tests.
 	"backend/backendtest":  {"lease", "golang.org/x/sys", "github.com/redis/go-redis", "github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
+	"internal/cron":        {"github.com/netresearch/go-cron"},
 	"internal/guard":       {"internal/guard/early", "golang.org/x/sys"},
 	"internal/guard/early": {},
 	"internal/bench":       {},
