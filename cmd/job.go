@@ -33,29 +33,44 @@ func (r *runner) work(ctx context.Context, h *lease.Holder) error {
 		return lease.ErrLate // the guard takes another order
 	}
 	if err != nil {
-		_ = r.guard.Close() // something may have been started: it is gone afterwards
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("cannot start the job: %w", err)
+		return r.notStarted(ctx, err)
 	}
+	held := filesOf(anchors)
+	r.supervise(ctx, h.Changes(), func(d lease.Deadlines) {
+		r.guard.Extend(guard.Deadlines{Stop: d.Stop, Kill: d.Kill})
+		r.holdMore(h, held)
+	})
+	return nil
+}
+
+// notStarted is the error of a run whose job could not be started.
+func (r *runner) notStarted(ctx context.Context, err error) error {
+	_ = r.guard.Close() // something may have been started: it is gone afterwards
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("cannot start the job: %w", err)
+}
+
+func filesOf(anchors []*os.File) map[*os.File]bool {
 	held := map[*os.File]bool{}
 	for _, f := range anchors {
 		held[f] = true
 	}
-	r.supervise(ctx, h.Changes(), func(d lease.Deadlines) {
-		r.guard.Extend(guard.Deadlines{Stop: d.Stop, Kill: d.Kill})
-		for _, f := range h.Anchors() {
-			if held[f] {
-				continue
-			}
-			held[f] = true
-			if err := r.guard.Hold(f); err != nil {
-				r.log.Warn(fmt.Sprintf("the guard cannot hold %s: %v", f.Name(), err))
-			}
+	return held
+}
+
+// holdMore gives the guard the files that came with a renewal.
+func (r *runner) holdMore(h *lease.Holder, held map[*os.File]bool) {
+	for _, f := range h.Anchors() {
+		if held[f] {
+			continue
 		}
-	})
-	return nil
+		held[f] = true
+		if err := r.guard.Hold(f); err != nil {
+			r.log.Warn(fmt.Sprintf("the guard cannot hold %s: %v", f.Name(), err))
+		}
+	}
 }
 
 // supervise passes on what happens to the lease, if it is this run's, and to the

@@ -57,7 +57,11 @@ func (n *news) observe(e lease.Event) {
 		n.line.show(e)
 	case lease.EventTransition:
 		n.inDanger = true
-		n.log.Warn("the lease could not be renewed in time; if that goes on the job is stopped")
+		then := "the job is stopped"
+		if n.o.standby.on() {
+			then = "the command is told to step down"
+		}
+		n.log.Warn("the lease could not be renewed in time; if that goes on " + then)
 	case lease.EventRecovered:
 		if n.inDanger {
 			n.inDanger = false
@@ -80,6 +84,10 @@ func (n *news) stopping(cause error) {
 		return
 	}
 	n.lost.Store(true)
+	if n.o.standby.on() {
+		n.log.Error(fmt.Sprintf("%v; the command is sent %s and stands by", cause, n.o.standby.lost.String()))
+		return
+	}
 	what := map[guard.OnLost]string{
 		guard.LostStop:   fmt.Sprintf("the job is stopped with %s", n.o.signal.String()),
 		guard.LostKill:   "the job is killed",

@@ -32,6 +32,7 @@ type runOptions struct {
 	note     string
 	hooks    hookFlags
 
+	standby     standbyFlags
 	recontend   bool
 	metricsFile string
 
@@ -47,7 +48,7 @@ type runOptions struct {
 // or a command from there would surprise more than it helps.
 var runVariables = append([]string{
 	"ttl", "transition", "wait", "no-wait", "busy-exit-code", "on-lost", "signal", "kill-after",
-	"timeout", "hold-at-least", "leftover", "owner-id", "note", "recontend", "metrics-file", "verbose", "quiet", "log-format",
+	"timeout", "hold-at-least", "leftover", "owner-id", "note", "recontend", "won-signal", "lost-signal", "fence-file", "metrics-file", "verbose", "quiet", "log-format",
 	hookFlag(hookAcquired), hookFlag(hookReleased), hookFlag(hookLost), hookFlag(hookBusy),
 }, backendFlagNames...)
 
@@ -64,6 +65,11 @@ Flags end at the first word that is not one, or at --. Each flag but --mutex and
 --command can also be set by a variable, SIMBA_KILL_AFTER=2s for --kill-after, or
 in the configuration, kill-after = "2s"; a flag beats a variable beats a file.
 
+With --won-signal and --lost-signal the command is a warm standby: it runs from the
+start on, waits with simba and is told when it owns the mutex and when no more. A
+command that goes on working after the lost signal is not ended: nothing keeps it
+from running beside the next owner then.
+
 Exit status: the command's own, or
   64   usage: a wrong flag, name, duration or URL
   69   the backend cannot be reached, or refuses
@@ -75,7 +81,8 @@ Exit status: the command's own, or
   128+n  signal n while waiting`,
 		Example: `  simba run --mutex nightly-job -- ./backup.sh
   simba run -m nightly-job --wait 10m --timeout 2h -- ./backup.sh /srv
-  simba run -m hourly --no-wait --busy-exit-code 0 -- ./sync.sh`,
+  simba run -m hourly --no-wait --busy-exit-code 0 -- ./sync.sh
+  simba run -m leader --won-signal USR1 --lost-signal USR2 -- ./daemon`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.complete(a, c.Flags(), args); err != nil {
 				return err
@@ -127,6 +134,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	o.hooks.add(flags)
 	flags.StringVar(&o.metricsFile, "metrics-file", "", "`file` for node_exporter's textfile collector, one a mutex")
 	flags.BoolVar(&o.recontend, "recontend", false, "after a loss wait for the mutex again, and start the command anew")
+	o.standby.add(flags)
 	flags.StringVarP(&o.command, "command", "c", "", "the command as one `string`, split into words as by a shell; none is run")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "also tell what happens")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "tell errors only")
@@ -171,7 +179,7 @@ func (o *runOptions) check(flags *pflag.FlagSet, args []string) (err error) {
 	if o.terms, err = lease.NewTerms(o.ttl, o.transition, o.killAfter); err != nil {
 		return &usageError{err: err}
 	}
-	return nil
+	return o.standby.check(o)
 }
 
 // maxNote keeps records small: they are rewritten at each renewal.

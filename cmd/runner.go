@@ -134,6 +134,9 @@ func (r *runner) once(ctx context.Context) error {
 	r.news = &news{log: a.log, line: r.line, o: o}
 	switch heldAbove(r.env, r.backend.Name(), o.mutex, r.tag) {
 	case proved:
+		if o.standby.on() {
+			return &coded{errors.New("a job that this run is part of holds it, so it could never be won"), exitBusy}
+		}
 		return r.result(r.nested(ctx))
 	case doubtful:
 		if r.again {
@@ -153,7 +156,7 @@ func (r *runner) once(ctx context.Context) error {
 	if !strings.HasPrefix(r.backend.Name(), "file:") {
 		r.guard.AwaitSignals() // a signal leaves nothing behind; in a directory the kernel sees to that
 	}
-	err = a.contend(ctx, lease.Config{
+	cfg := lease.Config{
 		Backend:        r.backend,
 		Mutex:          o.mutex,
 		Terms:          o.terms,
@@ -164,10 +167,16 @@ func (r *runner) once(ctx context.Context) error {
 		Info:           lease.Info{User: userName(), Program: filepath.Base(o.argv[0]), Note: o.note},
 		Observe:        r.observe,
 		Measure:        r.measure,
-	}, r.work, r.again)
-	r.line.erase()
+	}
+	var result error
+	if o.standby.on() {
+		result = r.standBy(ctx, cfg)
+	} else {
+		err = a.contend(ctx, cfg, r.work, r.again)
+		r.line.erase()
+		result = r.result(err)
+	}
 	r.timing.tell(a.log)
-	result := r.result(err)
 	r.metrics.end(statusOf(result), errors.Is(err, lease.ErrBusy))
 	return result
 }

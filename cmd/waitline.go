@@ -23,9 +23,9 @@ type waitingLine struct {
 	over  bool // the wait has ended; nothing may be shown beside the job
 }
 
-// newWaitingLine is nil where there is no one to see it.
+// newWaitingLine is nil where there is no one to see it, or the command runs already.
 func newWaitingLine(a *app, o *runOptions, acquired func(string) time.Time) *waitingLine {
-	if o.quiet || o.jsonLog || o.verbose || o.wait == 0 || !term.IsTerminal(int(a.stderr.Fd())) {
+	if o.quiet || o.jsonLog || o.verbose || o.wait == 0 || o.standby.on() || !term.IsTerminal(int(a.stderr.Fd())) {
 		return nil
 	}
 	return &waitingLine{app: a, mutex: o.mutex, acquired: acquired}
