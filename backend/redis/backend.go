@@ -12,8 +12,9 @@ import (
 )
 
 var (
-	_ lease.Backend = (*Backend)(nil)
-	_ lease.Session = (*session)(nil)
+	_ lease.Keeper       = (*Backend)(nil)
+	_ lease.Examiner     = (*Backend)(nil)
+	_ lease.Checkpointed = (*session)(nil)
 )
 
 // Options are what does not stand in the URL.
@@ -59,6 +60,9 @@ func (b *Backend) Session(mutex string, c lease.Contender) lease.Session {
 	return &session{b: b, mutex: mutex, id: c.ID, info: string(info)}
 }
 
+// KeepsHolds makes it a [lease.Keeper].
+func (b *Backend) KeepsHolds() {}
+
 // Revoke is [lease.Backend.Revoke].
 func (b *Backend) Revoke(ctx context.Context, mutex, owner string) error {
 	var r reply
@@ -84,7 +88,8 @@ func (b *Backend) Close() error {
 }
 
 // The keys of a mutex, and the channels of the same names.
-func ownerKey(mutex string) string     { return "simba:{" + mutex + "}" }
-func queueKey(mutex string) string     { return ownerKey(mutex) + ":contender" }
-func leaseKey(mutex string) string     { return ownerKey(mutex) + ":lease" }
-func bell(mutex, waiter string) string { return ownerKey(mutex) + ":" + waiter }
+func ownerKey(mutex string) string      { return "simba:{" + mutex + "}" }
+func queueKey(mutex string) string      { return ownerKey(mutex) + ":contender" }
+func leaseKey(mutex string) string      { return ownerKey(mutex) + ":lease" }
+func checkpointKey(mutex string) string { return ownerKey(mutex) + ":checkpoint" }
+func bell(mutex, waiter string) string  { return ownerKey(mutex) + ":" + waiter }

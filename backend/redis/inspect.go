@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	hashLife = time.Hour        // HOUR in common.lua
-	dead     = 30 * time.Second // DEAD there
+	hashLife = time.Hour            // HOUR in common.lua
+	dead     = 30 * time.Second     // DEAD there
+	grain    = 2 * time.Millisecond // GRAIN there
 	// rereads of a mutex that changes between the commands of one reading.
 	rereads = 4
 )
@@ -102,9 +103,10 @@ func (r *reading) number(field string) int64 {
 	return int64(n)
 }
 
-// now is the server's clock.
+// now is the server's clock, rounded up to a millisecond as in the scripts: PTTL takes
+// it rounded down.
 func (r *reading) now() time.Duration {
-	return time.Duration(r.number("exp"))*time.Millisecond - r.life
+	return time.Duration(r.number("exp")+1)*time.Millisecond - r.life
 }
 
 func (r *reading) until(field string) time.Duration {
@@ -116,12 +118,33 @@ func (r *reading) recorded() bool {
 	return r.hash["owner"] != "" && r.hash["released"] == "" && r.until("end") > 0
 }
 
+// cooling is that of common.lua: the last owner gave back or ran out, and its hold
+// goes on.
+func (r *reading) cooling() bool {
+	if r.hash["hold"] == "" || r.hash["owner"] == "" || r.hash["released"] == "" && r.until("end") > 0 {
+		return false
+	}
+	if r.held {
+		return r.owner == r.hash["owner"] && r.left >= 0 && r.until("hold")+grain >= 0
+	}
+	return r.until("hold") > 0
+}
+
+// remaining is what is left of the lease: the string may stay longer for the hold.
+func (r *reading) remaining() time.Duration {
+	if r.left >= 0 && r.recorded() && r.number("hold") > r.number("end") {
+		return min(r.left, r.until("end"))
+	}
+	return r.left
+}
+
 func (r *reading) snapshot(mutex string) lease.Snapshot {
 	s := lease.Snapshot{Mutex: mutex}
+	cooling := r.cooling()
 	switch {
-	case r.held && r.hash["owner"] == r.owner && r.hash["released"] == "":
-		r.ours(&s, r.left)
-	case r.held:
+	case r.held && !cooling && r.hash["owner"] == r.owner && r.hash["released"] == "":
+		r.ours(&s, r.remaining())
+	case r.held && !cooling:
 		s.State, s.Owner, s.TTL, s.Lease = lease.Held, r.owner, r.left, r.left
 		if r.left < 0 {
 			s.TTL, s.Lease, s.Detail = lease.Forever, lease.Forever, "no expiry"
@@ -133,6 +156,11 @@ func (r *reading) snapshot(mutex string) lease.Snapshot {
 		s.State, s.Owner, s.Fence = lease.Held, r.hash["e_owner"], uint64(max(0, r.number("e_fence")))
 		s.Lease = r.until("e_end")
 		s.Detail = "the store was emptied: this owner may still be at work"
+	case cooling:
+		s.State, s.Lease = lease.Cooldown, max(r.until("hold"), time.Millisecond)
+		if !r.held {
+			s.Detail = "its key was deleted"
+		}
 	case r.hash["promise"] != "" && r.until("promise_end") > 0:
 		s.State, s.Lease = lease.Promised, r.until("promise_end")
 	}

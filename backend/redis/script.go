@@ -20,6 +20,8 @@ import (
 var (
 	//go:embed lua/common.lua
 	common string
+	//go:embed lua/ownership.lua
+	ownership string
 	//go:embed lua/acquire.lua
 	acquireText string
 	//go:embed lua/renew.lua
@@ -28,22 +30,28 @@ var (
 	releaseText string
 	//go:embed lua/revoke.lua
 	revokeText string
+	//go:embed lua/checkpoint.lua
+	checkpointText string
 
-	acquire = newScript(&acquireText)
-	renew   = newScript(&renewText)
-	release = newScript(&releaseText)
-	revoke  = newScript(&revokeText)
+	acquire    = newScript(&acquireText)
+	renew      = newScript(&renewText)
+	release    = newScript(&releaseText)
+	revoke     = newScript(&revokeText)
+	checkpoint = newScript(&checkpointText, checkpointKey)
 )
 
 // script is one writing operation. The server runs it in one atomic step.
-type script struct{ text, sha string }
+type script struct {
+	text, sha string
+	more      []func(mutex string) string // keys beside the three of every script
+}
 
 // newScript puts it together when it is first needed.
-func newScript(operation *string) func() script {
+func newScript(operation *string, more ...func(mutex string) string) func() script {
 	return sync.OnceValue(func() script {
-		text := common + *operation
+		text := common + ownership + *operation
 		sum := sha1.Sum([]byte(text))
-		return script{text, hex.EncodeToString(sum[:])}
+		return script{text, hex.EncodeToString(sum[:]), more}
 	})
 }
 
@@ -51,6 +59,9 @@ func newScript(operation *string) func() script {
 // never had it: that one has executed nothing.
 func (s script) run(ctx context.Context, lib *goredis.Client, mutex string, args ...any) (reply, error) {
 	keys := []string{ownerKey(mutex), queueKey(mutex), leaseKey(mutex)}
+	for _, key := range s.more {
+		keys = append(keys, key(mutex))
+	}
 	r, err := lib.EvalSha(ctx, s.sha, keys, args...).Slice()
 	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
 		r, err = lib.Eval(ctx, s.text, keys, args...).Slice()
@@ -65,7 +76,7 @@ func (s script) run(ctx context.Context, lib *goredis.Client, mutex string, args
 var errNonsense = errors.New("the server answers nonsense")
 
 // reply is what a script returns: the state, and of most the rest of answer in
-// common.lua, in its order.
+// ownership.lua, in its order.
 type reply []any
 
 func (r reply) state() string { return r.text(0) }
@@ -96,7 +107,7 @@ func (r reply) score() string { return r.text(12) }
 func (r reply) listeners() int64 { return r.number(11) }
 
 var states = map[string]lease.State{
-	"mine": lease.Mine, "held": lease.Held, "promised": lease.Promised, "gone": lease.Gone,
+	"mine": lease.Mine, "held": lease.Held, "promised": lease.Promised, "cooldown": lease.Cooldown, "gone": lease.Gone,
 }
 
 func (r reply) answer() (lease.Answer, error) {

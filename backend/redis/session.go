@@ -21,12 +21,16 @@ type session struct {
 	owns  bool   // as far as is known
 	score string // its place in the queue, kept through an emptied store
 	ear   *ear   // while it listens
+	tried bool   // it asked for the mutex
+	told  bool   // it was told that it owns it, so something may have run
+	hold  time.Time
 }
 
 // Try is [lease.Session.Try].
 func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, error) {
 	s.mu.Lock()
 	left, score, ear := s.left, s.score, s.ear
+	s.tried = s.tried || !left
 	s.mu.Unlock()
 	if left {
 		return lease.Answer{}, lease.ErrSpent
@@ -34,7 +38,7 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 	hears := ear.hears() // before the request is sent
 	got, a, err := s.ask(ctx, acquire, r.Lease,
 		s.id, ms(r.Lease), ms(r.TTL), bit(r.Queue), bit(r.StartOver), s.info, score,
-		r.Seen.Owner, r.Seen.Fence, r.Seen.Birth, ms(r.Seen.Lease), bit(s.b.set.kind == cluster))
+		r.Seen.Owner, r.Seen.Fence, r.Seen.Birth, ms(r.Seen.Lease), bit(s.b.set.kind == cluster), ms(r.Hold))
 	if err != nil {
 		if got.state() == "mine" && lease.IsPermanent(err) {
 			// It was written, and WAIT is refused. After a refusal nobody asks for a release.
@@ -45,6 +49,9 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 	mine := a.State == lease.Mine
 	s.mu.Lock()
 	s.score, s.owns = got.score(), mine
+	if mine && !s.told {
+		s.told, s.hold = true, time.Now().Add(r.Hold)
+	}
 	now := s.ear
 	s.mu.Unlock()
 	switch {
@@ -74,24 +81,33 @@ func (s *session) ask(ctx context.Context, op func() script, span time.Duration,
 // Renew is [lease.Session.Renew].
 func (s *session) Renew(ctx context.Context, r lease.RenewRequest) (lease.Answer, error) {
 	_, a, err := s.ask(ctx, renew, r.Lease,
-		s.id, ms(r.Lease), ms(r.TTL), s.info, r.Fence, bit(r.Reassert), bit(r.Dying))
+		s.id, ms(r.Lease), ms(r.TTL), s.info, r.Fence, bit(r.Reassert), bit(r.Dying), ms(r.Hold))
 	if err != nil {
 		return lease.Answer{}, err
+	}
+	if a.State == lease.Mine {
+		s.mu.Lock()
+		s.told, s.hold = true, time.Now().Add(r.Hold)
+		s.mu.Unlock()
 	}
 	return a, nil
 }
 
-// Release is [lease.Session.Release].
+// Release is [lease.Session.Release]. A hold ends with it if the contender was never
+// told that the mutex is its own: whatever it acquired by a request whose answer was
+// lost, nothing ran, and others may have a run that is due. Whoever releases
+// for another process did not ask for the mutex itself, and cannot know.
 func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 	s.mu.Lock()
 	s.left, s.owns = true, false
+	unused, rest := s.tried && !s.told, max(time.Until(s.hold), 0)
 	s.mu.Unlock()
 	tomb := int64(0)
 	if r.Tombstone {
 		tomb = ms(lease.TombstoneLife)
 	}
 	return s.b.on(ctx, s.mutex, func(lib *goredis.Client) error {
-		_, err := release().run(ctx, lib, s.mutex, s.id, tomb, bit(s.b.set.kind == cluster))
+		_, err := release().run(ctx, lib, s.mutex, s.id, tomb, bit(s.b.set.kind == cluster), ms(rest), bit(unused))
 		return err
 	})
 }

@@ -2,14 +2,15 @@
 -- renews the place in it.
 --
 -- No two own it at once: the string is set only when there is none, no unended
--- record of another owner, and no embargo for another. It goes by its own PX or
--- by its owner's id, never otherwise.
+-- record of another owner, no embargo for another, and no hold. It goes by its own PX
+-- or by its owner's id, never otherwise.
 --
 --   ARGV: id, lease ms, ttl ms, queue 0|1, start over 0|1, info, score claimed,
---         seen owner, seen fence, seen birth, seen lease ms, cluster 0|1
+--         seen owner, seen fence, seen birth, seen lease ms, cluster 0|1,
+--         hold ms
 local id, span, ttl, info = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[6]
 local queueing, over, claimed = ARGV[4] == '1', ARGV[5] == '1', tonumber(ARGV[7])
-local cluster = ARGV[12] == '1'
+local cluster, hold = ARGV[12] == '1', now + tonumber(ARGV[13])
 local seen = {owner = ARGV[8], fence = tonumber(ARGV[9]), birth = ARGV[10], lease = tonumber(ARGV[11])}
 
 if spent(id) then return {'spent'} end
@@ -40,7 +41,7 @@ if over then leave(id) end
 
 local next_fence = math.max(num('fence') + 1, seen.fence + 1, us)
 if holder() == id then
-  return keep(id, span, ttl, info, next_fence, not revoked(id))
+  return keep(id, span, ttl, info, next_fence, not revoked(id), hold)
 end
 
 local me, joined = queue[rank(id)], false
@@ -90,6 +91,13 @@ if embargoed() and hash.e_owner ~= id then
   local more, refused = stay()
   return refused or answer('held', id, of_embargo(more))
 end
+if cooling() then
+  -- A string that was deleted by hand keeps JVM contenders out again. If that is
+  -- refused, the hash still keeps ours out.
+  if not owner then redis.pcall('SET', OWNER, hash.owner, 'NX', 'PX', text(num('hold') - now)) end
+  local more, refused = stay()
+  return refused or answer('cooldown', id, of_hold(more))
+end
 local first = turn(id, hash.owner or id, cluster)
 if first ~= id then
   local more, refused = stay()
@@ -99,4 +107,4 @@ if first ~= id then
 end
 
 if joined then table.remove(queue, rank(id)) end -- it was never written
-return take(id, span, ttl, info, next_fence, now)
+return take(id, span, ttl, info, next_fence, now, hold)

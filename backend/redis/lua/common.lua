@@ -1,7 +1,8 @@
 -- Every script begins with this text. It reads all there is of one mutex, holds
--- the rules of the queue, and collects what is to be written.
+-- the rules of the queue, and collects what is to be written; ownership.lua follows.
 --
---   KEYS[1]  simba:{NAME}            the owner's id; PX is the rest of its lease
+--   KEYS[1]  simba:{NAME}            the owner's id; PX is the rest of its lease, or of
+--                                    its hold if that ends later
 --   KEYS[2]  simba:{NAME}:contender  sorted set of waiters by time of arrival
 --   KEYS[3]  simba:{NAME}:lease      hash of what only this program knows
 --
@@ -11,6 +12,7 @@
 --             present from it and PTTL
 --   fence     highest given; owner, info, acquired, end, lease, ttl: of the last
 --             owner of our kind; released, revoked: "1" or absent
+--   hold      until then nobody but that owner may own the mutex; absent: no such wish
 --   promise, promise_end: whom the free mutex is kept for, until when
 --   e_owner, e_fence, e_end, e_lease: embargo for an owner whose record was lost
 --   w:ID      a waiter: "score mode due doubt info"; mode is push (the server had
@@ -23,6 +25,7 @@ local HOUR = 3600000 -- the hash outlives the lease by this
 local PROMISE = 1000 -- one round trip on a loaded host
 local DOUBT = 250    -- one reconnect
 local LATE = 1000    -- a look that is later than this was missed
+local GRAIN = 2      -- a string is there throughout the ms of its end, and TIME is read later
 local DEAD = 30000   -- a waiter that late is forgotten
 
 local clock = redis.call('TIME')
@@ -57,8 +60,28 @@ local function tell(kind, id) news[#news + 1] = kind .. '@@' .. id end
 local function recorded()
   if hash.owner and not hash.released and num('end') > now then return hash.owner end
 end
-local function holder() return owner or recorded() end
-local function remaining() return owner and left or num('end') - now end
+
+-- cooling: the last owner gave back or ran out, and its hold goes on. The string is
+-- then still there for the sake of JVM contenders, with that owner's id, by which
+-- nobody takes it for his own: a released id is spent, one that ran out has to ask.
+-- A string of somebody else's, or without an end, is an owner.
+local function cooling()
+  if not hash.hold or not hash.owner or not (hash.released or num('end') <= now) then return false end
+  if owner then return owner == hash.owner and left >= 0 and num('hold') + GRAIN >= now end
+  return num('hold') > now
+end
+local function holder()
+  if cooling() then return nil end
+  return owner or recorded()
+end
+
+-- What is left of the lease. The string may stay longer than that, for the hold.
+local function remaining()
+  if not owner then return num('end') - now end
+  if left >= 0 and owner == recorded() and num('hold') > num('end') then return math.min(left, num('end') - now) end
+  return left
+end
+
 local function revoked(id) return hash.revoked and hash.owner == id end
 local function embargoed() return hash.e_owner and num('e_end') > now end
 local function spent(id)
@@ -128,7 +151,7 @@ end
 
 -- An owner does not wait: JVM contenders that get on without having been popped
 -- leave their place behind, and would be woken by their own release.
-if owner then leave(owner) end
+if owner and not cooling() then leave(owner) end
 
 for i = #queue, 1, -1 do
   local w = queue[i]
@@ -218,7 +241,7 @@ end
 -- kind owns the mutex, only its own operations move the end of the hash.
 local function flush(owning)
   if next(changes) or owning then
-    local last = math.max(now, embargoed() and num('e_end') or 0)
+    local last = math.max(now, embargoed() and num('e_end') or 0, num('hold'))
     local short = num('exp') < last + HOUR / 2
     if recorded() then last = math.max(last, num('end')) end
     if owning or short then set('exp', text(last + HOUR)) end
@@ -242,96 +265,4 @@ end
 -- Who may not use channels is still served.
 local function publish()
   for _, message in ipairs(news) do redis.pcall('PUBLISH', LEASE, message) end
-end
-
--- record makes id the owner in the hash.
-local function record(id, info, fence, acquired)
-  set('owner', id)
-  set('info', info)
-  set('fence', text(fence))
-  set('acquired', text(acquired))
-  unset('released')
-  unset('revoked')
-  unset('promise')
-  unset('promise_end')
-  if embargoed() then set('e_end', text(now)) end
-  leave(id)
-end
-
-local function extend(span, ttl)
-  set('end', text(now + span))
-  set('lease', text(span))
-  set('ttl', ttl)
-end
-
--- answer is what the client reads, see script.go.
-local function answer(state, id, more)
-  more = more or {}
-  return {
-    state, more.owner or '', more.info or '', more.fence or 0, hash.birth or '', more.remaining or 0,
-    more.lease or 0, us, rank(id), more.look or 0, revoked(id) and 1 or 0, more.listeners or -1,
-    known[id] and string.format('%.6f', known[id].score) or '',
-  }
-end
-local function of_owner(more)
-  more = more or {}
-  local id = holder()
-  more.owner, more.remaining = id, remaining()
-  if hash.owner == id and not hash.released then
-    more.info, more.fence, more.lease = hash.info, num('fence'), num('lease')
-  end
-  return more
-end
-local function of_embargo(more)
-  more = more or {}
-  more.owner, more.fence = hash.e_owner, num('e_fence')
-  more.remaining, more.lease = num('e_end') - now, num('e_lease')
-  return more
-end
-
--- own sets the string, which is known not to be there. Its end is given again
--- after it, absolutely: it is the one of the hash, to the millisecond.
-local function own(id, span)
-  redis.call('SET', OWNER, id, 'NX', 'PX', text(span))
-  owner, left = id, span
-end
-
--- take makes id the owner. SET is the first write: it is the one that a full
--- server refuses. If a later one is refused, for want of rights, all is undone.
-local function take(id, span, ttl, info, fence, acquired)
-  own(id, span)
-  record(id, info, fence, acquired)
-  extend(span, ttl)
-  local done, failed = pcall(function()
-    redis.call('PEXPIREAT', OWNER, text(now + span))
-    flush(true)
-  end)
-  if not done then
-    redis.pcall('DEL', OWNER)
-    redis.pcall('HSET', LEASE, 'released', '1')
-    return type(failed) == 'table' and failed or redis.error_reply(failed)
-  end
-  redis.pcall('PUBLISH', OWNER, 'acquired@@' .. id)
-  tell('acquired', id)
-  publish()
-  return answer('mine', id, of_owner())
-end
-
--- keep is the owner asking again: the full lease anew unless it is not to be
--- extended. PEXPIREAT comes first: a full server accepts it, and all that follows
--- a write that was accepted.
-local function keep(id, span, ttl, info, fence, extending)
-  if extending then
-    if not owner then own(id, span) end -- somebody deleted it
-    left = span
-    redis.call('PEXPIREAT', OWNER, text(now + span))
-    if hash.owner ~= id or hash.released then
-      record(id, info, math.max(fence, num('fence')), now) -- the hash was lost
-    end
-    extend(span, ttl)
-    settle()
-    flush(true)
-    publish()
-  end
-  return answer('mine', id, of_owner())
 end
