@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"internal/cron":        {"github.com/netresearch/go-cron"},
 	"internal/guard":       {"internal/guard/early", "golang.org/x/sys"},
 	"internal/guard/early": {},
+	"internal/schedule":    {},
 	"internal/bench":       {},
 	"internal/torture":     {"backend/backendtest", "golang.org/x/sys"},
 }

@@ -20,7 +20,7 @@ const systemConfig = "/etc/simba/config.toml"
 
 // configKeys are what a configuration file may set, in its head for all mutexes
 // or in a section [mutex."NAME"].
-var configKeys = append([]string{passwordKey}, runVariables...)
+var configKeys = slices.Concat([]string{passwordKey}, runVariables, ofSchedule)
 
 const (
 	passwordKey   = "password"
@@ -138,7 +138,7 @@ func (c *config) layer(path string, values map[string]any, counts bool) (secret 
 }
 
 // exclusive are two names of one setting: the later one replaces the other.
-var exclusive = map[string]string{"wait": "no-wait", "no-wait": "wait"}
+var exclusive = map[string]string{"wait": "no-wait", "no-wait": "wait", "every": "cron", "cron": "every"}
 
 func configText(value any) (string, error) {
 	switch v := value.(type) {

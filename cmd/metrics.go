@@ -1,12 +1,14 @@
 package cmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,7 +17,7 @@ import (
 	"github.com/simba-lock/simba/lease"
 )
 
-// metric describes one series of the file, as Prometheus wants it.
+// metric describes a family of series, as Prometheus wants it.
 type metric struct {
 	name, kind, help string
 }
@@ -23,6 +25,7 @@ type metric struct {
 const (
 	counter = "counter"
 	gauge   = "gauge"
+	summary = "summary"
 )
 
 // The series. Counters go on where the file of an earlier run left them.
@@ -32,40 +35,46 @@ var (
 	mLost       = metric{"simba_losses_total", counter, "Losses of ownership."}
 	mBusy       = metric{"simba_busy_total", counter, "Runs that did not get the mutex in time."}
 	mErrors     = metric{"simba_backend_errors_total", counter, "Calls to the backend that failed or got no answer."}
+	mCalls      = metric{"simba_backend_call_seconds", summary, "How long calls to the backend took."}
 	mJumps      = metric{"simba_clock_jumps_total", counter, "Jumps of the backend's clock."}
-	mOwner      = metric{"simba_is_owner", gauge, "1 while this run owns the mutex."}
+	mOwner      = metric{"simba_is_owner", gauge, "1 while this process owns the mutex."}
 	mWait       = metric{"simba_wait_seconds", gauge, "How long the last acquisition was waited for."}
 	mHeld       = metric{"simba_hold_seconds", gauge, "How long the mutex was held the last time."}
-	mSlowest    = metric{"simba_backend_call_seconds_max", gauge, "The slowest call to the backend in the last run."}
+	mSlowest    = metric{"simba_backend_call_seconds_max", gauge, "The slowest call to the backend of this process."}
+	mRuns       = metric{"simba_runs_total", counter, "Runs of a schedule, by how they ended."}
+	mTick       = metric{"simba_last_tick_timestamp_seconds", gauge, "The tick of the last run of a schedule."}
 	mStatus     = metric{"simba_exit_status", gauge, "Exit status of the last run."}
+	mTook       = metric{"simba_run_seconds", gauge, "How long the last run of a schedule took."}
 	mFinished   = metric{"simba_last_run_timestamp_seconds", gauge, "When the last run ended."}
-	allMetrics  = []metric{mAcquired, mReleased, mLost, mBusy, mErrors, mJumps, mOwner, mWait, mHeld, mSlowest, mStatus, mFinished}
+	allMetrics  = []metric{mAcquired, mReleased, mLost, mBusy, mErrors, mCalls, mJumps, mOwner, mWait, mHeld, mSlowest, mRuns, mTick, mStatus, mTook, mFinished}
 	metricsMode = fs.FileMode(0o644) // it is for a collector of another user
 )
 
-// metrics keeps the file that node_exporter's textfile collector reads. All of its
-// methods do nothing if there is none.
+// metrics counts what happens to a mutex. All of its methods do nothing if nobody
+// wants to know.
 type metrics struct {
-	path  string
+	path  string // of the file for node_exporter's textfile collector; empty: none
 	mutex string
 	log   *slog.Logger
 
 	mu     sync.Mutex
-	values map[string]float64
-	began  time.Time
+	series map[string]float64 // by name and labels, as they are printed
+	began  time.Time          // to wait for the mutex
 	got    time.Time
 	failed bool // it was told that the file cannot be written
 }
 
-// newMetrics is nil without a file.
-func newMetrics(path, mutex string, log *slog.Logger) *metrics {
-	if path == "" {
+// newMetrics is nil without a reader.
+func newMetrics(path string, served bool, mutex string, log *slog.Logger) *metrics {
+	if path == "" && !served {
 		return nil
 	}
-	m := &metrics{path: path, mutex: mutex, log: log, values: map[string]float64{}, began: time.Now()}
-	m.load()
+	m := &metrics{path: path, mutex: mutex, log: log, series: map[string]float64{}, began: time.Now()}
+	if path != "" {
+		m.load()
+	}
 	for _, g := range []metric{mOwner, mWait, mHeld, mSlowest} {
-		m.values[g.name] = 0
+		m.set(g, 0)
 	}
 	return m
 }
@@ -77,15 +86,26 @@ func (m *metrics) load() {
 		return
 	}
 	for line := range strings.Lines(string(text)) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), m.label()+" ")
-		if v, err := strconv.ParseFloat(value, 64); ok && err == nil {
-			m.values[name] = v
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil && strings.Contains(series, m.labels()) {
+			m.series[series] = v
 		}
 	}
 }
 
-// label needs no escaping: names of mutexes have no quotes.
-func (m *metrics) label() string { return fmt.Sprintf("{mutex=%q}", m.mutex) }
+// labels need no escaping: names of mutexes have no quotes, nor has what stands for
+// more here.
+func (m *metrics) labels(more ...string) string {
+	s := fmt.Sprintf("{mutex=%q", m.mutex)
+	for i := 0; i+1 < len(more); i += 2 {
+		s += fmt.Sprintf(",%s=%q", more[i], more[i+1])
+	}
+	return s
+}
+
+func (m *metrics) set(s metric, v float64) { m.series[s.name+m.labels()+"}"] = v }
+
+func (m *metrics) count(s metric, labels ...string) { m.series[s.name+m.labels(labels...)+"}"]++ }
 
 // observe counts the events of a lease.
 func (m *metrics) observe(e lease.Event) {
@@ -97,18 +117,18 @@ func (m *metrics) observe(e lease.Event) {
 	switch {
 	case e.Kind == lease.EventAcquired:
 		m.got = time.Now()
-		m.values[mAcquired.name]++
-		m.values[mOwner.name] = 1
-		m.values[mWait.name] = m.got.Sub(m.began).Seconds()
+		m.count(mAcquired)
+		m.set(mOwner, 1)
+		m.set(mWait, m.got.Sub(m.began).Seconds())
 	case e.Kind == lease.EventReleased:
-		m.values[mReleased.name]++
+		m.count(mReleased)
 		m.notOwner()
 	case e.Kind == lease.EventStopping && errors.Is(e.Err, lease.ErrLost):
-		m.values[mLost.name]++
+		m.count(mLost)
 	case e.Kind == lease.EventLost:
 		m.notOwner()
 	case e.Kind == lease.EventClockStep:
-		m.values[mJumps.name]++
+		m.count(mJumps)
 	default:
 		return
 	}
@@ -116,8 +136,9 @@ func (m *metrics) observe(e lease.Event) {
 }
 
 func (m *metrics) notOwner() {
-	m.values[mOwner.name] = 0
-	m.values[mHeld.name] = time.Since(m.got).Seconds()
+	m.set(mOwner, 0)
+	m.set(mHeld, time.Since(m.got).Seconds())
+	m.began = time.Now()
 }
 
 // measure is told of each call to the backend; it writes nothing, as it must not
@@ -128,13 +149,34 @@ func (m *metrics) measure(c lease.Call) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.values[mSlowest.name] = max(m.values[mSlowest.name], c.Took.Seconds())
+	took := c.Took.Seconds()
+	slowest := mSlowest.name + m.labels() + "}"
+	m.series[slowest] = max(m.series[slowest], took)
+	m.series[mCalls.name+"_sum"+m.labels("op", c.Op)+"}"] += took
+	m.series[mCalls.name+"_count"+m.labels("op", c.Op)+"}"]++
 	if c.Err != nil {
-		m.values[mErrors.name]++
+		m.count(mErrors)
 	}
 }
 
-// end writes what the run came to.
+// ran writes what one run of a schedule came to.
+func (m *metrics) ran(status exitCode, tick time.Time, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	result := "ok"
+	if status != exitOK {
+		result = "failed"
+	}
+	m.count(mRuns, "result", result)
+	m.set(mTick, float64(tick.UnixMilli())/1000)
+	m.set(mTook, took.Seconds())
+	m.ended(status)
+}
+
+// end writes what a run came to.
 func (m *metrics) end(status exitCode, busy bool) {
 	if m == nil {
 		return
@@ -142,17 +184,24 @@ func (m *metrics) end(status exitCode, busy bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if busy {
-		m.values[mBusy.name]++
+		m.count(mBusy)
 	}
-	m.values[mOwner.name] = 0
-	m.values[mStatus.name] = float64(status)
-	m.values[mFinished.name] = float64(time.Now().UnixMilli()) / 1000
+	m.set(mOwner, 0)
+	m.ended(status)
+}
+
+func (m *metrics) ended(status exitCode) {
+	m.set(mStatus, float64(status))
+	m.set(mFinished, float64(time.Now().UnixMilli())/1000)
 	m.write()
 }
 
 // write replaces the file by rename, so that nobody reads half of it. A failure is
 // told once; no run is worth less for it.
 func (m *metrics) write() {
+	if m.path == "" {
+		return
+	}
 	if err := m.replace(); err != nil && !m.failed {
 		m.failed = true
 		m.log.Warn("--metrics-file: " + err.Error())
@@ -174,11 +223,24 @@ func (m *metrics) replace() error {
 }
 
 func (m *metrics) text() string {
+	families := map[string][]string{} // by name without labels
+	for s := range m.series {
+		name, _, _ := strings.Cut(s, "{")
+		families[name] = append(families[name], s)
+	}
 	var b strings.Builder
-	for _, s := range allMetrics {
-		if _, known := m.values[s.name]; known {
-			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n%s%s %s\n", s.name, s.help, s.name, s.kind,
-				s.name, m.label(), strconv.FormatFloat(m.values[s.name], 'f', -1, 64))
+	for _, f := range allMetrics {
+		names := families[f.name]
+		if f.kind == summary {
+			names = append(slices.Clone(families[f.name+"_sum"]), families[f.name+"_count"]...)
+		}
+		if len(names) == 0 {
+			continue
+		}
+		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(a, b) })
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", f.name, f.help, f.name, f.kind)
+		for _, s := range names {
+			fmt.Fprintf(&b, "%s %s\n", s, strconv.FormatFloat(m.series[s], 'f', -1, 64))
 		}
 	}
 	return b.String()

@@ -150,7 +150,7 @@ func (r *runner) once(ctx context.Context) error {
 	if !r.again {
 		defer r.warn(ctx)()
 	}
-	r.metrics = newMetrics(o.metricsFile, o.mutex, a.log)
+	r.metrics = newMetrics(o.metricsFile, false, o.mutex, a.log)
 	r.hooks = newHooks(r)
 	defer r.hooks.wait()
 	if !strings.HasPrefix(r.backend.Name(), "file:") {
