@@ -142,8 +142,9 @@ func standbyEnv(env []string, backend, mutex string) []string {
 }
 
 const (
-	// looksReady is for how long a command may look ready that is not: some programs
-	// catch every signal before they have decided what to do then.
+	// looksReady is for how long a command has to look ready. Some programs catch every
+	// signal before they have decided what to do then, and a fork blocks all of them
+	// for a moment.
 	looksReady = time.Second
 	// worthAsking: a command that is not ready by then probably never will be.
 	worthAsking = 10 * time.Second
@@ -152,28 +153,30 @@ const (
 // awaitReady waits until the command handles both signals. Before that it would
 // end of the first, or never hear of it.
 func (r *runner) awaitReady(ctx context.Context, pid int) error {
-	signals := []signalValue{r.o.standby.won, r.o.standby.lost}
-	look := 50 * time.Millisecond
-	for began, told := time.Now(), false; ; {
+	const look = 50 * time.Millisecond
+	began := time.Now()
+	since, told := began, false // since when it looks ready
+	for time.Since(since) < looksReady {
 		if err := pause(ctx, look); err != nil {
 			return err
 		}
 		var missing []string
-		for _, s := range signals {
+		for _, s := range []signalValue{r.o.standby.won, r.o.standby.lost} {
 			if ok, err := guard.Handles(pid, syscall.Signal(s)); !ok && err == nil {
 				missing = append(missing, s.String())
 			}
 		}
-		lasts := time.Since(began)
-		if len(missing) == 0 && lasts >= looksReady {
-			return nil
+		if len(missing) == 0 {
+			continue
 		}
-		if len(missing) > 0 && !told && lasts >= worthAsking {
-			told, look = true, time.Second
+		since = time.Now()
+		if !told && since.Sub(began) >= worthAsking {
+			told = true
 			r.log.Warn(fmt.Sprintf("the command (process %d) does not handle %s yet; it contends when it does",
 				pid, strings.Join(missing, " and ")))
 		}
 	}
+	return nil
 }
 
 // lead is what happens while the mutex is held: the command knows that it leads.
