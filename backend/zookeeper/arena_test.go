@@ -29,6 +29,7 @@ type arena struct {
 	mutex  string
 	terms  lease.Terms
 	slow   time.Duration // how long work goes on that was told to stop
+	hold   time.Duration
 	inside atomic.Int32
 }
 
@@ -37,6 +38,7 @@ type job struct {
 	t       *testing.T
 	name    string
 	started chan struct{}
+	hears   chan struct{} // its doorbell is there
 	finish  chan struct{}
 	ended   chan struct{} // the work
 	done    chan struct{} // all of it
@@ -54,11 +56,12 @@ type job struct {
 func (a *arena) run(b lease.Backend, name string) *job {
 	j := &job{
 		t: a.t, name: name,
-		started: make(chan struct{}), finish: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
+		started: make(chan struct{}), hears: make(chan struct{}), finish: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := lease.Config{
-		Backend: b, Mutex: a.mutex, Terms: a.terms, Wait: lease.Forever, Info: lease.Info{Note: name},
+		Backend: listening{b, sync.OnceFunc(func() { close(j.hears) })},
+		Mutex:   a.mutex, Terms: a.terms, Wait: lease.Forever, Hold: a.hold, Info: lease.Info{Note: name},
 		ConnectTimeout: patience,
 		Observe: func(e lease.Event) {
 			j.mu.Lock()
@@ -78,6 +81,31 @@ func (a *arena) run(b lease.Backend, name string) *job {
 		}
 	})
 	return j
+}
+
+// listening tells when a doorbell is there: what happens to the contender from then on,
+// its owner is told at once.
+type listening struct {
+	lease.Backend
+	ready func()
+}
+
+func (l listening) KeepsHolds() {}
+
+func (l listening) Session(mutex string, c lease.Contender) lease.Session {
+	return listener{l.Backend.Session(mutex, c).(lease.Checkpointed), l.ready}
+}
+
+type listener struct {
+	lease.Checkpointed
+	ready func()
+}
+
+func (l listener) Listen(ctx context.Context, ring func(lease.Ring)) error {
+	return l.Checkpointed.Listen(ctx, func(r lease.Ring) {
+		ring(r)
+		l.ready()
+	})
 }
 
 func (j *job) log() {

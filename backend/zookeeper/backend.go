@@ -11,7 +11,10 @@ import (
 	"github.com/simba-lock/simba/lease"
 )
 
-var _ lease.Backend = (*Backend)(nil)
+var (
+	_ lease.Keeper   = (*Backend)(nil)
+	_ lease.Examiner = (*Backend)(nil)
+)
 
 const (
 	queues = "/simba"       // the JVM library's tree
@@ -63,9 +66,16 @@ func (b *Backend) queueDir(mutex string) string { return b.set.chroot + queues +
 
 func (b *Backend) claimPath(guid string) string { return b.set.chroot + states + "/claim-" + guid }
 
-func (b *Backend) emptiedPath(mutex string) string {
-	return b.set.chroot + states + "/emptied-" + url.PathEscape(mutex)
+// statePath is a node of ours for one mutex; they all are in one directory.
+func (b *Backend) statePath(kind, mutex string) string {
+	return b.set.chroot + states + "/" + kind + url.PathEscape(mutex)
 }
+
+func (b *Backend) emptiedPath(mutex string) string { return b.statePath("emptied-", mutex) }
+
+func (b *Backend) holdPath(mutex string) string { return b.statePath(holdPrefix, mutex) }
+
+func (b *Backend) checkpointPath(mutex string) string { return b.statePath("checkpoint-", mutex) }
 
 // Session prepares a contender; it connects when it is first used.
 func (b *Backend) Session(mutex string, c lease.Contender) lease.Session {

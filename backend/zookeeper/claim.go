@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -30,7 +31,7 @@ func decodeClaim(data []byte) (c claimData) {
 }
 
 // claim takes the mutex for the one in the first place. again: our node is gone.
-func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest, e emptied) (a lease.Answer, again bool, err error) {
+func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest, v survey) (a lease.Answer, again bool, err error) {
 	if s.claimed {
 		if gone, err := s.check(ctx, cl); err != nil || gone {
 			return a, gone, err
@@ -41,14 +42,34 @@ func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest, e 
 		a, err = s.ours(cl)
 		return a, false, err
 	}
-	a, fence, again, err := s.obey(ctx, cl, r, e)
+	a, fence, again, err := s.obey(ctx, cl, r, v.emptied)
 	if err != nil || again || a.State == lease.Held {
 		return a, again, err
 	}
-	again, err = s.writeClaim(ctx, cl, fence, r)
+	if v.hold.stat != nil {
+		// It was read beside the queue. Read now, when we are known to be the first, it
+		// is of the last owner before us.
+		if v.hold, err = readHold(ctx, cl, s.b.holdPath(s.mutex)); err != nil {
+			return a, false, err
+		}
+		a, again, err := s.obeyHold(ctx, cl, r, v.hold)
+		if err != nil || again || a.State == lease.Cooldown {
+			return a, again, err
+		}
+	}
+	s.claiming = true
+	done, err := s.sendClaim(ctx, cl, fence, r, v.hold)
+	return s.taken(ctx, cl, r, fence, done, err)
+}
+
+// taken is the answer to who claimed the mutex.
+func (s *session) taken(ctx context.Context, cl *client, r *lease.TryRequest, fence uint64,
+	done []zk.MultiResponse, err error) (a lease.Answer, again bool, _ error) {
+	again, err = s.took(ctx, cl, fence, done, err)
 	if err != nil || again {
 		return a, again, err
 	}
+	s.holdEnd = cl.clock.Now() + r.Hold + r.Hold/rateShare
 	// The claim is watched when the doorbell has rung and the lease is renewed,
 	// not now: it would cost each hand-over a round trip, and short work for nothing.
 	s.setStale()
@@ -57,42 +78,51 @@ func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest, e 
 	return a, false, err
 }
 
-// writeClaim is the step that takes the mutex: it succeeds only if our node,
-// which is the first, is there when the quorum commits it.
-func (s *session) writeClaim(ctx context.Context, cl *client, fence uint64, r *lease.TryRequest) (again bool, err error) {
-	s.claiming = true
-	done, err := s.sendClaim(ctx, cl, fence, r)
-	return s.took(ctx, cl, fence, done, err)
+// sendClaim is the step that takes the mutex: it succeeds only if our node, which is
+// the first, is there when the quorum commits it, and no hold but the one before.
+func (s *session) sendClaim(ctx context.Context, cl *client, fence uint64, r *lease.TryRequest, before hold) ([]zk.MultiResponse, error) {
+	s.hold = hold{}
+	if r.Hold > 0 {
+		s.hold = hold{Owner: s.c.ID, Fence: fence, Hold: roundUp(r.Hold)}
+	}
+	holds, err := s.changeOfHold(before)
+	if err != nil {
+		return nil, err
+	}
+	return s.writeClaim(ctx, cl, fence, r.Lease, r.TTL, holds...)
 }
 
-// sendClaim is the request alone.
-func (s *session) sendClaim(ctx context.Context, cl *client, fence uint64, r *lease.TryRequest) ([]zk.MultiResponse, error) {
+// writeClaim is the request alone.
+func (s *session) writeClaim(ctx context.Context, cl *client, fence uint64, asked, ttl time.Duration, more ...any) ([]zk.MultiResponse, error) {
 	path, claim := s.path(s.own.latch), s.b.claimPath(s.guid)
 	granted := cl.granted()
-	ttl := time.Duration(float64(r.TTL) * (float64(granted) / float64(max(r.Lease, 1))))
+	ttl = time.Duration(float64(ttl) * (float64(granted) / float64(max(asked, 1))))
 	data, err := json.Marshal(claimData{
 		Owner: s.c.ID, Fence: fence, TTL: ttl.Milliseconds(), Lease: granted.Milliseconds(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return call(ctx, cl, writes, "claim "+path, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-		return c.Multi(
-			&zk.CheckVersionRequest{Path: path, Version: -1},
-			&zk.CreateRequest{Path: claim, Data: data, Acl: s.b.acl(), Flags: zk.FlagEphemeral},
-		)
-	})
+	ops := append([]any{
+		&zk.CheckVersionRequest{Path: path, Version: -1},
+		&zk.CreateRequest{Path: claim, Data: data, Acl: s.b.acl(), Flags: zk.FlagEphemeral},
+	}, more...)
+	return call(ctx, cl, writes, "claim "+path, func(c *zk.Conn) ([]zk.MultiResponse, error) { return c.Multi(ops...) })
 }
 
 // took is what the answer to a claim comes to.
 func (s *session) took(ctx context.Context, cl *client, fence uint64, done []zk.MultiResponse, err error) (again bool, _ error) {
+	at := refused(done)
 	switch {
 	case err == nil:
+	case at > 1 && isAnswer(err): // there is another hold than the one that was read
+		s.claiming = false
+		return true, nil
 	case errors.Is(err, zk.ErrNodeExists): // the reply to an earlier one was lost
 		if gone, err := s.check(ctx, cl); err != nil || gone {
 			return gone, err
 		}
-	case errors.Is(err, zk.ErrNoNode) && len(done) > 0 && errors.Is(done[0].Error, zk.ErrNoNode):
+	case errors.Is(err, zk.ErrNoNode) && at == 0:
 		s.forget()
 		return true, nil
 	case errors.Is(err, zk.ErrNoNode):
@@ -101,7 +131,15 @@ func (s *session) took(ctx context.Context, cl *client, fence uint64, done []zk.
 		return false, err
 	}
 	s.claimed, s.bare, s.fence = true, false, fence
+	s.mu.Lock()
+	s.owned = s.path(s.own.latch)
+	s.mu.Unlock()
 	return false, nil
+}
+
+// refused is which part of a transaction it failed for; -1: none is known.
+func refused(done []zk.MultiResponse) int {
+	return slices.IndexFunc(done, func(r zk.MultiResponse) bool { return r.Error != nil })
 }
 
 // check is the quorum write that renews: it fails if our node is not there, and
@@ -194,7 +232,8 @@ func (s *session) waitingFor(ctx context.Context, cl *client, first latch, rank 
 		case err != nil || again:
 			return a, again, err
 		case promised:
-			return lease.Answer{State: lease.Promised, Remaining: lease.PromiseLife, Rank: rank}, false, nil
+			a, err = s.promised(ctx, cl, rank)
+			return a, false, err
 		}
 		s.ahead = map[string]standing{first.name: st}
 	}

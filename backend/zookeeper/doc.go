@@ -8,6 +8,8 @@
 //	/simba-state/claim-GUID         ephemeral; the contender with that GUID owns its
 //	                                mutex: fence, lease, whether it was revoked
 //	/simba-state/emptied-NAME       the store was emptied under an owner
+//	/simba-state/hold-NAME          nobody may own the mutex for a while, see hold
+//	/simba-state/checkpoint-NAME    a text that owners keep for those to come
 //
 // The contender with the lowest sequence number owns the mutex; each of the
 // others watches the one in front of it. Latch nodes are written once: Curator

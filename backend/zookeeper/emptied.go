@@ -51,7 +51,10 @@ func (s *session) obey(ctx context.Context, cl *client, r *lease.TryRequest, e e
 	seen := r.Seen
 	lost := seen.Owner != "" && seen.Owner != s.c.ID && seen.Owner != e.Owner &&
 		(seen.Birth != "" && seen.Birth != s.own.birth || fence <= seen.Fence)
-	left := e.until() - s.own.now(cl)
+	left, err := s.left(ctx, cl, e.until())
+	if err != nil {
+		return a, 0, false, err
+	}
 	if fence <= seen.Fence || lost {
 		n := e
 		if fence <= seen.Fence {
@@ -101,6 +104,3 @@ func (s *session) writeEmptied(ctx context.Context, cl *client, path string, e e
 	}
 	return false, err
 }
-
-// now is the servers' clock, or a little less.
-func (l *latchNode) now(cl *client) time.Duration { return l.ctime + cl.clock.Now() - l.seen }

@@ -102,10 +102,10 @@ func TestFollowerCutOff(t *testing.T) {
 		e.Settle(t)
 		leader, follower := e.Leader(t), e.Followers(t)[0]
 		owner := a.run(open(t, "zk://"+e.Members[follower].Addr), "owner")
-		owner.owns()
+		h := owner.owns()
 		waiter := a.run(open(t, "zk://"+e.Members[leader].Addr), "waiter")
 		waiter.waits()
-		owner.keeps(time.Second) // into its rhythm
+		renewed(t, h) // it is in its rhythm
 		e.Links[follower][leader].Set(backendtest.Blackhole)
 		waiter.owns() // the arena sees whether the owner has stopped
 		await(t, "the owner has stopped", owner.ended)

@@ -72,9 +72,17 @@ func TestServerRestarts(t *testing.T) {
 // A store that comes back empty: the waiter saw an owner and waits out its
 // lease, and the fence does not go back.
 func TestEmptied(t *testing.T) {
-	t.Parallel()
+	for _, hold := range []time.Duration{0, 500 * time.Millisecond} {
+		t.Run(hold.String(), func(t *testing.T) {
+			t.Parallel()
+			testEmptied(t, hold)
+		})
+	}
+}
+
+func testEmptied(t *testing.T, hold time.Duration) {
 	z := serve(t, backendtest.ZooKeeperOptions{})
-	a := &arena{t: t, mutex: "m", terms: terms(t, 1500*time.Millisecond, 1500*time.Millisecond)}
+	a := &arena{t: t, mutex: "m", terms: terms(t, 1500*time.Millisecond, 1500*time.Millisecond), hold: hold}
 	owner := a.run(open(t, "zk://"+z.Addr), "owner")
 	fence := owner.owns().Fence()
 	waiter := a.run(open(t, "zk://"+z.Addr), "waiter")
@@ -110,7 +118,7 @@ func TestOwnNodeDeleted(t *testing.T) {
 	a := &arena{t: t, mutex: "m", terms: terms(t, 4*time.Second, 4*time.Second)}
 	owner := a.run(b, "owner")
 	owner.owns()
-	time.Sleep(1200 * time.Millisecond) // until its doorbell is there
+	await(t, "its doorbell is there", owner.hears)
 	began := time.Now()
 	if err := deleteOwner(c, b.queueDir("m")); err != nil {
 		t.Fatal(err)

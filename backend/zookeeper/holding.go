@@ -48,7 +48,8 @@ func (s *session) renew(ctx context.Context, cl *client, r lease.RenewRequest) (
 		return false, err
 	}
 	if s.bare {
-		again, err := s.writeClaim(ctx, cl, s.fence, &lease.TryRequest{Lease: r.Lease, TTL: r.TTL})
+		done, err := s.writeClaim(ctx, cl, s.fence, r.Lease, r.TTL)
+		again, err := s.took(ctx, cl, s.fence, done, err)
 		s.setStale()
 		s.ring()
 		return again && s.own == nil, err

@@ -41,15 +41,13 @@ func (b *Backend) Inspect(ctx context.Context, mutex string) (lease.Snapshot, er
 func (b *Backend) inspect(ctx context.Context, cl *client, mutex, dir string) (s lease.Snapshot, again bool, err error) {
 	s.Mutex = mutex
 	names, err := call(ctx, cl, reads, "list "+dir, children(dir))
-	if errors.Is(err, zk.ErrNoNode) {
-		return s, false, nil
-	}
-	if err != nil {
+	if err = ignore(err, zk.ErrNoNode); err != nil {
 		return s, false, err
 	}
 	q := newQueue(names)
 	if len(q) == 0 {
-		return s, false, nil
+		again, err = b.describeHold(ctx, cl, nil, &s)
+		return s, again, err
 	}
 	nodes, err := readAll(ctx, cl, dir, q)
 	if err != nil {
@@ -65,8 +63,8 @@ func (b *Backend) inspect(ctx context.Context, cl *client, mutex, dir string) (s
 	}
 	if !held {
 		behind = 0
-		if err := b.describeEmptied(ctx, cl, &s); err != nil {
-			return s, false, err
+		if again, err := b.describeUnowned(ctx, cl, nodes, &s); err != nil || again {
+			return s, again, err
 		}
 	}
 	for _, n := range nodes[behind:] {
@@ -129,22 +127,24 @@ func (b *Backend) describeOwner(ctx context.Context, cl *client, l latch, n *nod
 	return false, true, nil
 }
 
-// describeEmptied is for a mutex that nobody owns though somebody waits.
-func (b *Backend) describeEmptied(ctx context.Context, cl *client, s *lease.Snapshot) error {
+// describeUnowned is for a mutex that nobody owns though somebody waits. again: somebody
+// does.
+func (b *Backend) describeUnowned(ctx context.Context, cl *client, nodes []*node, s *lease.Snapshot) (again bool, err error) {
 	e, err := readEmptied(ctx, cl, b.emptiedPath(s.Mutex))
 	if err != nil {
-		return err
+		return false, err
 	}
 	if left := e.until() - time.Duration(time.Now().UnixNano()); left > 0 {
 		s.State, s.Owner, s.Fence = lease.Held, e.Owner, e.Fence
 		s.TTL, s.Lease = min(left, millis(e.Lease)), min(left, millis(e.Lease))
 		s.Detail = "the store was emptied: this owner may still be at work"
+		return false, nil
 	}
-	return nil
+	return b.describeHold(ctx, cl, nodes, s)
 }
 
-// List names the nodes that have contenders, and those under which nothing is:
-// they were mutexes a while ago.
+// List names the nodes that have contenders, those under which nothing is (they were
+// mutexes a while ago), and the mutexes that are kept back.
 func (b *Backend) List(ctx context.Context) ([]string, error) {
 	cl, err := b.read(ctx)
 	if err != nil {
@@ -154,7 +154,10 @@ func (b *Backend) List(ctx context.Context) ([]string, error) {
 	if _, err := call(ctx, cl, reads, "sync "+root, flush(root)); err != nil {
 		return nil, err
 	}
-	var found []string
+	found, err := b.heldBack(ctx, cl)
+	if err != nil {
+		return nil, err
+	}
 	todo := []string{root}
 	for len(todo) > 0 {
 		dir := todo[len(todo)-1]
@@ -180,7 +183,7 @@ func (b *Backend) List(ctx context.Context) ([]string, error) {
 		}
 	}
 	slices.Sort(found)
-	return found, nil
+	return slices.Compact(found), nil
 }
 
 // Revoke writes into the claim of the owner, which vanishes with it. The latch

@@ -30,7 +30,7 @@ func TestDeletedBesideWaiters(t *testing.T) {
 			s, err := b.Inspect(t.Context(), "m")
 			return err == nil && len(s.Waiters) == 2
 		})
-		owner.keeps(1200 * time.Millisecond) // until its doorbell is there
+		await(t, "its doorbell is there", owner.hears)
 		began := lease.BootClock{}.Now()
 		if whole {
 			deleteAll(t, c, b.queueDir("m"))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -60,10 +59,10 @@ func (s *session) join(ctx context.Context, cl *client) (again bool, err error) 
 	case stat.Czxid >= 1<<53:
 		return false, lease.Permanent(errors.New("zookeeper: the transaction number has reached 2^53, too large for a fencing token"))
 	}
-	s.own = &latchNode{
-		latch: l, czxid: stat.Czxid, birth: birth(root),
-		ctime: time.Duration(stat.Ctime) * time.Millisecond, seen: seen,
+	if s.own == nil {
+		s.clock = reading{told: millis(stat.Ctime), at: seen}
 	}
+	s.own = &latchNode{latch: l, czxid: stat.Czxid, birth: birth(root)}
 	s.gen, s.unsure, s.heir = gen, false, false
 	s.mu.Lock()
 	s.pred, s.stale = "", true // watches do not always survive a change of connections
@@ -84,8 +83,9 @@ func (c *client) sessionID() int64 {
 // forget is for a place that is gone: somebody deleted it.
 func (s *session) forget() {
 	s.own, s.claiming, s.claimed, s.bare, s.revoked, s.heir = nil, false, false, false, false, false
+	s.told, s.hold = false, hold{}
 	s.mu.Lock()
-	s.pred = ""
+	s.pred, s.owned = "", ""
 	s.mu.Unlock()
 }
 
@@ -214,19 +214,29 @@ func (s *session) giveUp(ctx context.Context, cl *client) error {
 }
 
 // deleteOwn removes node and claim in one transaction, so that nobody sees the
-// one without the other.
+// one without the other; and ends or marks a hold in the same one.
 func (s *session) deleteOwn(ctx context.Context, cl *client) error {
 	path, claim := s.path(s.own.latch), s.b.claimPath(s.guid)
-	if s.claiming {
-		_, err := call(ctx, cl, writes, "release "+path, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-			return c.Multi(&zk.DeleteRequest{Path: path, Version: -1}, &zk.DeleteRequest{Path: claim, Version: -1})
-		})
+	if !s.claiming {
+		return s.delete(ctx, cl, path)
+	}
+	both := []any{&zk.DeleteRequest{Path: path, Version: -1}, &zk.DeleteRequest{Path: claim, Version: -1}}
+	last, err := s.lastOfHold(cl)
+	if err != nil {
+		return err
+	}
+	tries := [][]any{both}
+	if last != nil {
+		tries = [][]any{append(both[:2:2], last), both} // somebody may have deleted it
+	}
+	for _, ops := range tries {
+		_, err := call(ctx, cl, writes, "release "+path, func(c *zk.Conn) ([]zk.MultiResponse, error) { return c.Multi(ops...) })
 		if !errors.Is(err, zk.ErrNoNode) {
 			return err
 		}
-		if err := s.delete(ctx, cl, claim); err != nil {
-			return err
-		}
+	}
+	if err := s.delete(ctx, cl, claim); err != nil {
+		return err
 	}
 	return s.delete(ctx, cl, path)
 }

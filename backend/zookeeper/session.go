@@ -12,7 +12,7 @@ import (
 	"github.com/simba-lock/simba/lease"
 )
 
-var _ lease.Session = (*session)(nil)
+var _ lease.Checkpointed = (*session)(nil)
 
 // session is one contender with a ZooKeeper session of its own.
 type session struct {
@@ -32,6 +32,7 @@ type session struct {
 	pred   string // the node in front, if its watch is still armed
 	tries  int    // counts the calls of Try
 	stale  bool   // the claim may have changed
+	owned  string // our node while the mutex is ours; empty else
 
 	// Only the holder of turn touches the following.
 	asked    time.Duration
@@ -41,7 +42,12 @@ type session struct {
 	gen      int        // of the connection by which own and its watches were last looked at
 	claiming bool       // a claim may be there
 	claimed  bool       // the mutex is ours
+	told     bool       // and that was answered to somebody who can have begun to work
 	bare     bool       // and somebody deleted the claim
+	hold     hold       // written together with the claim; Owner empty: none
+	holdEnd  lease.Instant
+	clock    reading // of the servers'
+	kept     bool    // a hold was there at the last look
 	fence    uint64
 	revoked  bool
 	ahead    map[string]standing // what is known of owners, by node
@@ -58,9 +64,6 @@ type latchNode struct {
 	latch
 	czxid int64
 	birth string
-	// The server's clock was at ctime when ours was not after seen.
-	ctime time.Duration
-	seen  lease.Instant
 }
 
 func newSession(b *Backend, mutex string, c lease.Contender) *session {
@@ -158,6 +161,7 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 		case errors.Is(err, errExpired):
 			return lease.Answer{}, lease.ErrSpent // its place is gone with it
 		case err != nil || !again:
+			s.told = s.told || err == nil && a.State == lease.Mine && ctx.Err() == nil
 			return a, err
 		}
 	}
@@ -216,9 +220,9 @@ func (s *session) attempt(ctx context.Context, cl *client, r *lease.TryRequest) 
 		case v.lingering != nil:
 			a = *v.lingering
 		case v.claimed:
-			a, again, err = s.inherited(ctx, cl, v)
+			a, again, err = s.inherited(ctx, cl, r, v)
 		default:
-			a, again, err = s.claim(ctx, cl, r, v.emptied)
+			a, again, err = s.claim(ctx, cl, r, v)
 		}
 		if err == nil && !again && a.State != lease.Mine && !r.Queue {
 			err = s.giveUp(ctx, cl)
@@ -262,75 +266,6 @@ func (s *session) list(ctx context.Context, cl *client) (queue, error) {
 		return nil, err
 	}
 	return newQueue(names), nil
-}
-
-// follow watches the node in front, and it only, so that a release wakes one
-// contender and not all.
-func (s *session) follow(ctx context.Context, cl *client, l latch) (again bool, err error) {
-	path := s.path(l)
-	s.mu.Lock()
-	armed := s.pred == path
-	s.mu.Unlock()
-	if armed {
-		return false, nil
-	}
-	s.behind = l.guid
-	s.mu.Lock()
-	s.pred = path // before the watch, which may fire before it is answered
-	s.mu.Unlock()
-	_, err = call(ctx, cl, reads, "watch "+path, getW(path))
-	if err == nil {
-		return false, nil
-	}
-	s.mu.Lock()
-	s.pred = ""
-	s.mu.Unlock()
-	if errors.Is(err, zk.ErrNoNode) {
-		return true, nil
-	}
-	return false, err
-}
-
-// drop gives up a place in the queue whose contender does not come though it was
-// woken: it is stuck, while the heartbeats would keep its place for ever.
-func (s *session) drop(cl *client, tries int) {
-	timer := time.NewTimer(lease.PromiseLife)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-cl.ctx.Done():
-		return
-	}
-	s.mu.Lock()
-	came := s.tries != tries || s.spent
-	s.mu.Unlock()
-	if came {
-		return
-	}
-	ctx, cancel := context.WithTimeout(cl.ctx, lease.PromiseLife)
-	defer cancel()
-	if s.enter(ctx) != nil {
-		return
-	}
-	defer s.leave()
-	if s.own == nil || s.claimed {
-		return
-	}
-	if q, err := s.list(ctx, cl); err == nil && q.index(s.own.name) == 0 {
-		_ = s.giveUp(ctx, cl) // it is looked for when the contender comes back
-	}
-}
-
-// startOver leaves the queue to join it at its end, unless it is our turn.
-func (s *session) startOver(ctx context.Context, cl *client) error {
-	if s.own == nil || s.claimed {
-		return nil
-	}
-	q, err := s.list(ctx, cl)
-	if err != nil || q.index(s.own.name) == 0 {
-		return err
-	}
-	return s.giveUp(ctx, cl)
 }
 
 // Close ends the ZooKeeper session, and with it all nodes of the contender. If

@@ -12,6 +12,7 @@ import (
 type survey struct {
 	queue     queue
 	emptied   emptied
+	hold      hold
 	lingering *lease.Answer
 	armed     bool // the one in front was thought to be there, so nobody lingering was looked for
 
@@ -40,16 +41,19 @@ func (s *session) survey(ctx context.Context, cl *client, r *lease.TryRequest) (
 	requests := []func() error{
 		func() (err error) { v.queue, err = s.list(ctx, cl); return err },
 		func() (err error) { v.emptied, err = readEmptied(ctx, cl, s.b.emptiedPath(s.mutex)); return err },
+		func() (err error) { v.hold, err = readHold(ctx, cl, s.b.holdPath(s.mutex)); return err },
 		func() (err error) { v.lingering, err = s.lingering(ctx, cl, guids); return err },
 	}
 	if early {
 		s.claiming, v.fence = true, uint64(s.own.czxid)
 		requests = append(requests, func() error {
-			v.done, v.err = s.sendClaim(ctx, cl, v.fence, r)
+			v.done, v.err = s.sendClaim(ctx, cl, v.fence, r, hold{})
 			return nil
 		})
 	}
-	if err := all(requests...); err != nil || !early {
+	err := all(requests...)
+	s.kept = v.hold.stat != nil
+	if err != nil || !early {
 		return v, err
 	}
 	if v.queue.index(s.own.name) == 0 && v.emptied.stat == nil && v.lingering == nil {
@@ -64,20 +68,15 @@ func (s *session) survey(ctx context.Context, cl *client, r *lease.TryRequest) (
 }
 
 // inherits tells whether only the owner was in front of us, and has gone, and its
-// successor is known to need no more than its own transaction number for a fence.
+// successor is known to need no more than its own transaction number for a fence. (If
+// there is a hold that it did not see, the claim is refused. One that makes a hold itself
+// is not to be taken back.)
 func (s *session) inherits(r *lease.TryRequest) bool {
-	return s.heir && !s.claimed && !s.claiming && r.Queue &&
+	return s.heir && !s.claimed && !s.claiming && !s.kept && r.Queue && r.Hold == 0 &&
 		uint64(s.own.czxid) > r.Seen.Fence && (r.Seen.Birth == "" || r.Seen.Birth == s.own.birth)
 }
 
 // inherited is the answer if the claim that was sent along holds.
-func (s *session) inherited(ctx context.Context, cl *client, v survey) (a lease.Answer, again bool, err error) {
-	again, err = s.took(ctx, cl, v.fence, v.done, v.err)
-	if err != nil || again {
-		return a, again, err
-	}
-	s.setStale()
-	s.ring()
-	a, err = s.ours(cl)
-	return a, false, err
+func (s *session) inherited(ctx context.Context, cl *client, r *lease.TryRequest, v survey) (a lease.Answer, again bool, err error) {
+	return s.taken(ctx, cl, r, v.fence, v.done, v.err)
 }

@@ -13,18 +13,38 @@ import (
 // Watch rings when a queue has changed, or the claim of the first in it. Its
 // connection is its own, so that no watch is left behind when it ends.
 func (b *Backend) Watch(ctx context.Context, mutexes []string, ring func(lease.Ring)) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	w := &watcher{
-		b: b, all: len(mutexes) == 0, more: make(chan struct{}, 1),
-		fired: map[string]bool{}, dirs: map[string]bool{}, claims: map[string]string{},
-	}
 	b.mu.Lock()
 	closed := b.closed
 	b.mu.Unlock()
 	if closed {
 		return errClosed
+	}
+	what := lease.Ready
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := b.watch(ctx, mutexes, func() { ring(what); what = lease.Look })
+		if !errors.Is(err, errCluttered) {
+			return err
+		}
+	}
+}
+
+// errCluttered: so many watches are left behind that a new connection is due.
+var errCluttered = errors.New("too many watches are left behind")
+
+// maxLeft is how many watches may be left behind. A claim is watched for before it is
+// there, and if its contender never claims the mutex, or did so and left before we
+// asked, that watch stays: the library cannot take one back. So another connection is
+// made now and then; what changes meanwhile is seen by who looks at the ring after it.
+const maxLeft = 100
+
+// watch does so with one connection.
+func (b *Backend) watch(ctx context.Context, mutexes []string, ring func()) error {
+	w := &watcher{
+		b: b, all: len(mutexes) == 0, more: make(chan struct{}, 1),
+		fired: map[string]bool{}, dirs: map[string]bool{}, claims: map[string]string{}, first: map[string]string{},
 	}
 	w.cl = newClient(b.set, b.dialer, readerTimeout, w.event)
 	if err := w.cl.start(); err != nil {
@@ -47,7 +67,7 @@ func (b *Backend) Watch(ctx context.Context, mutexes []string, ring func(lease.R
 			return err
 		}
 	}
-	ring(lease.Ready)
+	ring()
 	return w.run(ctx, gen, ring)
 }
 
@@ -64,6 +84,7 @@ type watcher struct {
 
 	dirs   map[string]bool   // watched
 	claims map[string]string // watched, with the directory of the queue
+	first  map[string]string // the claim of the first in each queue
 }
 
 // event is called by the library and must not block.
@@ -77,8 +98,11 @@ func (w *watcher) event(path string) {
 	}
 }
 
-func (w *watcher) run(ctx context.Context, gen int, ring func(lease.Ring)) error {
+func (w *watcher) run(ctx context.Context, gen int, ring func()) error {
 	for {
+		if len(w.claims)-len(w.first) > maxLeft {
+			return errCluttered
+		}
 		now, up, changed := w.cl.state()
 		if now != gen || !up {
 			return errLost
@@ -109,7 +133,7 @@ func (w *watcher) run(ctx context.Context, gen int, ring func(lease.Ring)) error
 				return err
 			}
 		}
-		ring(lease.Look)
+		ring()
 	}
 }
 
@@ -120,8 +144,10 @@ func (w *watcher) arm(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	delete(w.first, dir)
 	if q := newQueue(names); len(q) > 0 && q[0].guid != "" {
 		claim := w.b.claimPath(q[0].guid)
+		w.first[dir] = claim
 		if _, armed := w.claims[claim]; !armed {
 			w.claims[claim] = dir
 			_, err := call(ctx, w.cl, reads, "watch "+claim, existsW(claim))
@@ -144,7 +170,8 @@ func (w *watcher) arm(ctx context.Context, dir string) error {
 	return nil
 }
 
-// children lists a directory and watches it, or for it to come.
+// children lists a directory and watches it, or for it to come. One that is found in
+// another need not be watched for: that other one is.
 func (w *watcher) children(ctx context.Context, dir string) ([]string, error) {
 	watched := w.dirs[dir]
 	w.dirs[dir] = true
@@ -156,6 +183,10 @@ func (w *watcher) children(ctx context.Context, dir string) ([]string, error) {
 		names, err := call(ctx, w.cl, reads, "watch "+dir, list(dir))
 		if !errors.Is(err, zk.ErrNoNode) {
 			return names, err
+		}
+		if w.all && dir != w.b.set.chroot+queues {
+			delete(w.dirs, dir)
+			return nil, nil
 		}
 		_, err = call(ctx, w.cl, reads, "watch "+dir, existsW(dir))
 		if err != nil {
