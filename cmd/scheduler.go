@@ -21,10 +21,11 @@ import (
 // two jobs of a mutex apart keeps two runs apart.
 type scheduler struct {
 	*runner
-	o      *scheduleOptions
-	plan   schedule.Plan
-	quit   chan struct{} // closed when a signal asked for the end
-	giveUp context.CancelCauseFunc
+	o       *scheduleOptions
+	plan    schedule.Plan
+	environ []string      // of this process
+	quit    chan struct{} // closed when a signal asked for the end
+	giveUp  context.CancelCauseFunc
 
 	// Only of the work of a lease.
 	last     schedule.Record // the latest that this process knows
@@ -44,9 +45,10 @@ type scheduler struct {
 func (a *app) schedule(ctx context.Context, o *scheduleOptions) (err error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
+	env := os.Environ()
 	s := &scheduler{
-		runner: &runner{app: a, o: &o.runOptions, env: os.Environ(), timing: newTiming()},
-		o:      o, plan: o.plan(time.Now()), quit: make(chan struct{}), giveUp: giveUp,
+		runner: &runner{app: a, o: &o.runOptions, env: env, timing: newTiming()},
+		o:      o, environ: env, plan: o.plan(time.Now()), quit: make(chan struct{}), giveUp: giveUp,
 	}
 	s.does("is not in contact with the backend yet")
 	defer s.hear()()
@@ -163,6 +165,7 @@ func (s *scheduler) finish(sig syscall.Signal) {
 	if s.sig == 0 {
 		s.sig = sig
 		close(s.quit)
+		s.log.Info("asked to end; a run that goes on is waited for", "signal", signalName(sig))
 		if !s.leading {
 			s.giveUp(&ended{sig: sig})
 		}

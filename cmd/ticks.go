@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 	"github.com/simba-lock/simba/internal/schedule"
 	"github.com/simba-lock/simba/lease"
 )
+
+// tickVariable tells a run of a schedule which tick it is for.
+const tickVariable = "SIMBA_TICK"
 
 const (
 	// longestNap: the wall clock may be set and the machine may sleep, and neither
@@ -57,7 +61,7 @@ func (s *scheduler) lead(ctx context.Context, h *lease.Holder) error {
 				break
 			}
 			if due.Merged {
-				s.log.Info("ticks that were missed are made up for by one run", "tick", begun.Tick)
+				s.log.Info("ticks that were missed are made up for by one run")
 			}
 		}
 		s.last, s.unbegun = begun, begun
@@ -160,8 +164,9 @@ func (s *scheduler) checkpoint(ctx context.Context, h *lease.Holder, from, to st
 // oneRun runs the command once. Its error is only about the lease.
 func (s *scheduler) oneRun(ctx context.Context, h *lease.Holder, begun schedule.Record) error {
 	began := time.Now()
+	s.env = append(slices.Clone(s.environ), tickVariable+"="+begun.Tick.UTC().Format(schedule.Stamp))
 	s.doesNow(func() string { return "leads; the run of " + when(begun.Tick, time.Now()) + " goes on" })
-	s.log.Info("begun", "tick", begun.Tick.UTC().Format(time.RFC3339Nano))
+	s.log.Info("begun", "tick", begun.Tick.UTC().Format(schedule.Stamp))
 	if err := s.launchRun(); err != nil {
 		s.ran(begun, &coded{err, exitFault}, began)
 		return nil

@@ -13,17 +13,17 @@ type Record struct {
 	Ended time.Time // when its run had ended; zero: not known
 }
 
-// stamp is to the millisecond, like the ticks.
-const stamp = "2006-01-02T15:04:05.000Z"
+// Stamp is the form of an instant, in UTC, to the millisecond like the ticks.
+const Stamp = "2006-01-02T15:04:05.000Z"
 
 // String is the form in which it is stored: tick=… fence=… and, once that is known, ended=…
 func (r Record) String() string {
 	if r.Tick.IsZero() {
 		return ""
 	}
-	s := fmt.Sprintf("tick=%s fence=%d", r.Tick.UTC().Format(stamp), r.Fence)
+	s := fmt.Sprintf("tick=%s fence=%d", r.Tick.UTC().Format(Stamp), r.Fence)
 	if !r.Ended.IsZero() {
-		s += " ended=" + r.Ended.UTC().Format(stamp)
+		s += " ended=" + r.Ended.UTC().Format(Stamp)
 	}
 	return s
 }
@@ -37,9 +37,9 @@ func Parse(text string) (Record, error) {
 		var err error
 		switch name {
 		case "tick":
-			r.Tick, err = time.Parse(stamp, value)
+			r.Tick, err = time.Parse(Stamp, value)
 		case "ended":
-			r.Ended, err = time.Parse(stamp, value)
+			r.Ended, err = time.Parse(Stamp, value)
 		case "fence":
 			_, err = fmt.Sscanf(value, "%d", &r.Fence)
 		}
