@@ -1,7 +1,8 @@
 -- checkpoint puts one text in the place of another if the asker owns the mutex. The
 -- text has a key of its own, which no release touches and whose end is set anew with
--- every writing. SET is the only write, so a full server refuses all or nothing. A text that is there
--- already is written again: its first writing may be known to this server alone.
+-- every writing. SET is the only write, so a full server refuses all or nothing. A
+-- text that is there already is written again: its first writing may be known to this
+-- server alone.
 --
 --   KEYS[4]  simba:{NAME}:checkpoint
 --   ARGV: id, from, to, ms for which it is kept

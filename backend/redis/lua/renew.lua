@@ -19,7 +19,7 @@ if last > fence or (last == fence and hash.owner and hash.owner ~= id) then
 end
 
 local acquired = now
-if hash.owner == id then acquired, hold = num('acquired'), math.max(hold, num('hold')) end
+if hash.owner == id then acquired, hold = num('acquired'), num('hold') end
 set('e_owner', id) -- lifted, and served
 set('e_fence', text(fence))
 set('e_end', text(now))
