@@ -93,6 +93,7 @@ No two jobs of one mutex ever run at the same time.`,
 	root.SetErr(a.msg)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: flagError(err)} })
 	root.AddCommand(a.newRun(), a.newSchedule(), a.newStatus(), a.newWatch(), a.newRelease(), a.newDoctor(), a.newVersion())
+	root.AddCommand(a.newAcquire(), a.newRenew(), a.newCheck(), a.newHold())
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		c.Args = cobra.ArbitraryArgs
