@@ -73,7 +73,12 @@ func (r *round) start(script string, flags ...string) *run {
 	r.t.Helper()
 	args := append([]string{"run", "-m", "torture"}, r.flags...)
 	args = append(args, flags...)
-	args = append(args, "--", "sh", "-c", script)
+	return r.launch(nil, append(args, "--", "sh", "-c", script)...)
+}
+
+// launch starts any command of simba's.
+func (r *round) launch(env []string, args ...string) *run {
+	r.t.Helper()
 	c := &run{cmd: exec.Command(binary, args...), stderr: &lockedBuffer{}, done: make(chan struct{})}
 	self, err := os.Executable()
 	if err != nil {
@@ -81,6 +86,7 @@ func (r *round) start(script string, flags ...string) *run {
 	}
 	// A worker built for the race detector would sleep for a second before it ends.
 	c.cmd.Env = append(os.Environ(), r.mark, "GORACE=atexit_sleep_ms=0", "BEAT="+self+" beat", "LOG="+r.log)
+	c.cmd.Env = append(c.cmd.Env, env...)
 	if !r.shut {
 		c.cmd.Stderr = c.stderr
 	}
