@@ -45,7 +45,8 @@ func (b *Backend) examineRights(ctx context.Context, cl *client) ([]lease.Findin
 		switch {
 		case errors.Is(err, zk.ErrNoAuth):
 			mine.say("%s: the ACL does not even let this user look", path)
-			mine.advise("give the right password, or have %s made anew by this user (setAcl)", path)
+			mine.advise("give the right user and password, or have %s given to this user (setAcl)", path)
+			others.say("%s: not known", path)
 			continue
 		case err != nil:
 			return nil, err
@@ -84,21 +85,16 @@ func (b *Backend) judge(list []zk.ACL, path string, ours bool, mine, others *col
 		others.say("%s is not there yet: it is made by the first run", strings.TrimSuffix(path, "/")+"/…")
 	case b.set.user == "":
 		others.say("%s: no user is given, so everybody may %s", path, permissionNames(anyone))
+	case anyone == 0:
+		others.say("%s: none but whom the ACL names", path)
 	case more == 0:
-		others.say("%s: everybody may %s", path, fallback(permissionNames(anyone), "do nothing"))
+		others.say("%s: everybody may read", path)
 	case b.set.open:
 		others.say("%s: everybody may %s, as acl=open asks for", path, permissionNames(anyone))
 	default:
 		others.say("%s: everybody may %s, although there is a user", path, permissionNames(anyone))
 		others.advise("setAcl %s auth::cdrwa as this user: whoever reaches the servers can take a mutex away, or end a hold", path)
 	}
-}
-
-func fallback(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // permissions are what this user and what everybody may do. judged: nobody is named
