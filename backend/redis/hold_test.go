@@ -156,6 +156,10 @@ func TestHoldThenQueue(t *testing.T) {
 				if a := is(t, p.try(), lease.Cooldown, ""); a.Rank != 4 {
 					t.Errorf("one that ran out and asks again: %+v", a)
 				}
+				is(t, waiters[2].try(), lease.Cooldown, "")
+				if s := w.cools(p.id, false, 0, hold-l); len(s.Waiters) != 4 || s.Waiters[3].ID != p.id {
+					t.Errorf("it lost its place: %+v", s.Waiters)
+				}
 			}
 			// The last one would have it if it were not for the order.
 			last := waiters[2]
