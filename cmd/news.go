@@ -39,6 +39,12 @@ const (
 
 func (n *news) lostTold() bool { return n.lost.Load() }
 
+// begin is called before each contention. An outage may have begun before it.
+func (n *news) begin(line *waitingLine) {
+	n.line, n.inDanger = line, false
+	n.lost.Store(false)
+}
+
 // observe is told the events of the lease in order, by one goroutine.
 func (n *news) observe(e lease.Event) {
 	attrs := []any{keyState, e.State, keyOwner, e.Owner}

@@ -43,8 +43,9 @@ type runner struct {
 
 // run contends once or, with --recontend, again after each loss.
 func (a *app) run(ctx context.Context, o *runOptions) error {
+	told := &news{log: a.log, o: o}
 	for again := false; ; again = true {
-		r := &runner{app: a, o: o, again: again, env: os.Environ(), timing: newTiming()}
+		r := &runner{app: a, o: o, again: again, env: os.Environ(), timing: newTiming(), news: told}
 		err := r.once(ctx)
 		if !o.recontend || !r.wasLost || r.told.Load() {
 			return err
@@ -131,7 +132,7 @@ func (r *runner) once(ctx context.Context) error {
 	}
 	r.line = newWaitingLine(a, o, r.acquired)
 	defer r.line.erase()
-	r.news = &news{log: a.log, line: r.line, o: o}
+	r.news.begin(r.line)
 	switch heldAbove(r.env, r.backend.Name(), o.mutex, r.tag) {
 	case proved:
 		if o.standby.on() {
