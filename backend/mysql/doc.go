@@ -24,6 +24,35 @@
 // from the session's local time; a JVM whose session is not in UTC is wrong for
 // an hour when the clocks go back, and nothing here can mend that.
 //
+// # A hold
+//
+// An owner may want the mutex kept for so long after the acquisition, also when it has
+// gone before ([lease.TryRequest.Hold]). hold_until is written by the acquisition and
+// by no other step but a re-assertion, which never makes it earlier, and no
+// acquisition and no promise goes through before. A JVM reads transition_at alone, so
+// that is the later of the two ends for as long as somebody is named, and the end of
+// the hold when nobody is, any more. Hence
+//
+//   - nobody owns it before the end, whether the owner releases it, dies, or is
+//     revoked: none of that touches hold_until, and each statement that sets
+//     transition_at takes the later one;
+//   - an owner has the mutex until end_at only, which is the end of its lease: it is
+//     not told of more, a renewal after it finds no row, and it cannot be revoked;
+//   - a reply that was lost changes nothing: who asks again owns it already, and that
+//     extends the lease, not the hold;
+//   - if one row is deleted by hand the other one is enough for ours, and whoever of
+//     them looks first, or the owner, writes into a new one what JVMs go by. A JVM that
+//     comes before that is not kept out. If both are deleted the owner knows at its
+//     next renewal what is left; when it has gone, that ends the hold;
+//   - an embargo and a hold run side by side, and the later end counts.
+//
+// # Checkpoints
+//
+// The text that an owner leaves to those after it is set by a statement that finds its
+// row only while the owner owns the mutex and the text is what it knew. So it does no
+// harm late, and again it does nothing: what is there then is read and told. No row
+// stays locked, since the statement is a transaction by itself.
+//
 // # Who is next
 //
 // The queue is the column waiters: who came first stands first. An acquisition

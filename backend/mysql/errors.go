@@ -21,6 +21,8 @@ const (
 	unknownVariable = 1193
 	noSuchTable     = 1146
 	interrupted     = 1317
+	unknownColumn   = 1054
+	duplicateColumn = 1060
 )
 
 // refused cannot be mended by trying again: credentials, rights, names, types.

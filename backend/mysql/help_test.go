@@ -2,7 +2,10 @@ package mysql_test
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
 	"flag"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -54,6 +57,36 @@ func server(t *testing.T) *backendtest.MySQL {
 		t.Fatal("there is no server")
 	}
 	return shared.server
+}
+
+// listening waits until so many contenders are where the server wakes them: in
+// GET_LOCK, which only waiters with somebody in front are.
+func listening(t testing.TB, m *backendtest.MySQL, database string, n int) {
+	t.Helper()
+	until(t, "waiters in GET_LOCK", func() error { return countBells(m, database, n) })
+}
+
+func countBells(m *backendtest.MySQL, database string, want int) error {
+	var n int
+	err := m.Admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND state = 'User lock'", database).Scan(&n)
+	if err == nil && n != want {
+		err = fmt.Errorf("%d of %d", n, want)
+	}
+	return err
+}
+
+// asked is a pool or one connection.
+type asked interface {
+	QueryRowContext(ctx context.Context, text string, values ...any) *sql.Row
+}
+
+// status is a number that the server counts.
+func status(t testing.TB, db asked, what string) (n int) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE '"+what+"'").Scan(new(string), &n); err != nil {
+		t.Error(err)
+	}
+	return n
 }
 
 func TestMain(m *testing.M) {

@@ -1,11 +1,8 @@
 package mysql_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
-	osexec "os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -14,62 +11,8 @@ import (
 	"time"
 
 	"github.com/simba-lock/simba/backend/backendtest"
-	"github.com/simba-lock/simba/backend/mysql"
 	"github.com/simba-lock/simba/lease"
 )
-
-// waiterEnv makes the test's binary a waiter in a process of its own.
-const waiterEnv = "SIMBA_TEST_MYSQL_WAITER"
-
-// asWaiter contends once, says when it got the mutex, and ends.
-func asWaiter(url string) int {
-	b, err := mysql.Open(url, mysql.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	cfg := lease.Config{Backend: b, Mutex: mutex, Wait: lease.Forever}
-	cfg.Terms, _ = lease.NewTerms(3*time.Second, 3*time.Second, 100*time.Millisecond)
-	err = lease.Do(context.Background(), cfg, func(context.Context, *lease.Holder) error {
-		fmt.Println("mine")
-		return nil
-	})
-	fmt.Println("end", err)
-	return 0
-}
-
-type process struct {
-	*osexec.Cmd
-	lines chan string
-}
-
-func waiterProcess(t testing.TB, url string) *process {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{Cmd: osexec.Command(exe), lines: make(chan string, 10)}
-	p.Env = append(os.Environ(), waiterEnv+"="+url)
-	out, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		for s := bufio.NewScanner(out); s.Scan(); {
-			p.lines <- s.Text()
-		}
-		close(p.lines)
-	}()
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		_ = p.Wait()
-	})
-	return p
-}
 
 // A waiter that is frozen is served by the server like any other; it costs the
 // ones behind it no more than a promise, and one that is dead no more either.
@@ -87,7 +30,7 @@ func TestFrozenAndKilledWaiters(t *testing.T) {
 	queued(t, owner, 1)
 	killed := waiterProcess(t, m.URL(name))
 	queued(t, owner, 2)
-	time.Sleep(300 * time.Millisecond) // their doorbells stand by now, or soon
+	listening(t, m, name, 2)
 	entered, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	b := open(t, m.URL(name))
 	go func() {
@@ -98,13 +41,14 @@ func TestFrozenAndKilledWaiters(t *testing.T) {
 		})
 	}()
 	queued(t, owner, 3)
+	listening(t, m, name, 3)
 	if err := frozen.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	if err := killed.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
+	until(t, "the server has missed the killed one", func() error { return countBells(m, name, 2) })
 	began := time.Now()
 	if err := end(); err != nil {
 		t.Errorf("owner: %v", err)
@@ -173,20 +117,6 @@ func TestManyKilledWaiters(t *testing.T) {
 		t.Errorf("%d dead waiters cost %v", dead, took)
 	}
 	queued(t, owner, 0)
-}
-
-func (p *process) says(t testing.TB, lines ...string) {
-	t.Helper()
-	for _, want := range lines {
-		select {
-		case line := <-p.lines:
-			if line != want {
-				t.Errorf("it says %q, not %q", line, want)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("it never says %q", want)
-		}
-	}
 }
 
 // Waiters that were asked to go, or killed, leave nothing for the next to wait for.
@@ -261,7 +191,7 @@ func TestHandOver(t *testing.T) {
 			})
 			queued(t, owner, i+1)
 		}
-		time.Sleep(300 * time.Millisecond) // the doorbells stand
+		listening(t, m, name, 8)
 		left = time.Time{}
 		if err := end(); err != nil {
 			t.Error(err)
@@ -287,6 +217,11 @@ func TestConnectionLimit(t *testing.T) {
 	a := newArena(t, 10*time.Second, 10*time.Second)
 	owner := open(t, m.URL(name))
 	end := a.holding(owner)
+	connected, err := m.Admin.Conn(t.Context()) // there is none to be had soon
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connected.Close() }()
 	const waiters = 35
 	var wg sync.WaitGroup
 	for i := range waiters {
@@ -298,7 +233,12 @@ func TestConnectionLimit(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(2 * time.Second)
+	until(t, "many were turned away", func() error {
+		if n := status(t, connected, "Connection_errors_max_connections"); n < waiters {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
 	if err := end(); err != nil {
 		t.Errorf("owner: %v", err)
 	}
@@ -352,18 +292,12 @@ func TestCalmQueue(t *testing.T) {
 		})
 	}
 	queued(t, owner, waiters)
-	time.Sleep(3 * time.Second) // the doorbells stand, the first looks are over
-	status := func(what string) (n int) {
-		if err := m.Admin.QueryRow("SHOW GLOBAL STATUS LIKE '"+what+"'").Scan(new(string), &n); err != nil {
-			t.Error(err)
-		}
-		return n
-	}
+	listening(t, m, name, waiters)
 	const measured = 8 * time.Second
-	before := status("Questions")
-	connected := status("Threads_connected")
+	before := status(t, m.Admin, "Questions")
+	connected := status(t, m.Admin, "Threads_connected")
 	time.Sleep(measured)
-	rate := float64(status("Questions")-before-2) / measured.Seconds()
+	rate := float64(status(t, m.Admin, "Questions")-before-2) / measured.Seconds()
 	t.Logf("%.1f statements a second, %d connections", rate, connected)
 	if rate > 10 {
 		t.Errorf("%.1f statements a second", rate)

@@ -204,47 +204,6 @@ func TestForeignRows(t *testing.T) {
 	}
 }
 
-// Nobody gets a mutex before its hold is over, JVMs included.
-func TestHold(t *testing.T) {
-	t.Parallel()
-	m := server(t)
-	name, root := m.Database(t)
-	b := open(t, m.URL(name))
-	s := b.Session(mutex, lease.Contender{ID: lease.NewID(lease.IDUUID)})
-	request := lease.TryRequest{Lease: 400 * time.Millisecond, TTL: 200 * time.Millisecond}
-	if _, err := s.Try(t.Context(), request); err != nil {
-		t.Fatal(err)
-	}
-	exec(t, root, "UPDATE simba_lease SET hold_until = acquired_at + 900")
-	began := time.Now()
-	if a, err := s.Renew(t.Context(), lease.RenewRequest{Lease: request.Lease, TTL: request.TTL}); err != nil || a.Remaining <= request.Lease {
-		t.Errorf("%+v, %v", a, err)
-	}
-	if err := s.Release(t.Context(), lease.ReleaseRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	if a, err := tryOnce(t, b, mutex); err != nil || a.State != lease.Cooldown || a.Remaining <= 0 {
-		t.Errorf("%+v, %v", a, err)
-	}
-	if s, err := b.Inspect(t.Context(), mutex); err != nil || s.State != lease.Cooldown {
-		t.Errorf("%+v, %v", s, err)
-	}
-	j := &jvm{db: root, mutex: mutex, id: "0:17@jvm", ttl: 100, transition: 100}
-	if got, err := j.take(); got || err != nil {
-		t.Errorf("a JVM: %v, %v", got, err)
-	}
-	until(t, "the end of the hold", func() error {
-		a, err := tryOnce(t, b, mutex)
-		if err == nil && a.State != lease.Mine {
-			err = fmt.Errorf("%+v", a)
-		}
-		return err
-	})
-	if took := time.Since(began); took < 600*time.Millisecond {
-		t.Errorf("after %v", took)
-	}
-}
-
 // The socket of a local server, and connections that are encrypted and checked.
 func TestSocketAndTLS(t *testing.T) {
 	t.Parallel()

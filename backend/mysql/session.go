@@ -30,6 +30,7 @@ type session struct {
 	armed  *line   // the same one while it waits in GET_LOCK
 	coming *coming // one that is being dialed
 	owner  bool
+	hold   lease.Instant // the end of its hold, for a row that is lost
 	left   bool
 	eager  bool      // it may be our turn: take first, look afterwards
 	polls  bool      // there was no connection to be had for a doorbell
@@ -179,7 +180,7 @@ func (s *session) renew(ctx context.Context, l *line, r lease.RenewRequest) (lea
 		return lease.Answer{}, err
 	}
 	values := s.args(r.Lease, r.TTL)
-	values["dying"] = r.Dying
+	values["dying"], values["hold"] = r.Dying, ceil(r.Hold)
 	kept, result, err := l.exec(ctx, renewSQL, values)
 	if err != nil {
 		return lease.Answer{}, s.b.missing(err)
@@ -222,67 +223,16 @@ func (s *session) renew(ctx context.Context, l *line, r lease.RenewRequest) (lea
 	return a, nil
 }
 
+// holds notes the hold of a mutex that was just taken: from now on, which is later
+// than the instant from which the server counts.
+func (s *session) holds(hold time.Duration) {
+	if s.hold = 0; hold > 0 {
+		s.hold = lease.BootClock{}.Now() + min(hold, farAway)
+	}
+}
+
 // mine: both rows name me, and the lease runs.
 func (v *view) mine(me string) bool { return v.owner == me && v.ours && !v.lost() }
-
-// Release is [lease.Session.Release].
-func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
-	return s.use(ctx, func(l *line) error {
-		s.left = true // also if it fails: nothing may be asked for under this id
-		err := s.release(ctx, l, r.Tombstone)
-		if number(err) == noSuchTable {
-			return nil
-		}
-		if err == nil {
-			s.wakeNext(ctx, l)
-		}
-		return err
-	})
-}
-
-// release ends an ownership, or else a place in the queue. With a tombstone the
-// id is buried first: an acquire that runs between the two is undone by the
-// second, one that runs later finds the grave.
-func (s *session) release(ctx context.Context, l *line, tombstone bool) error {
-	values := args{
-		"mutex": s.mutex, "me": s.id, "tombstone": false, "tombstone_life": ceil(lease.TombstoneLife),
-		"promise": ceil(lease.PromiseLife), "poll": ceil(pollPromise),
-	}
-	leave := func() error {
-		if tombstone {
-			// A grave needs a row, also where only a JVM has contended so far.
-			if err := rows(ctx, l, s.mutex, &view{hasMutex: true}); err != nil {
-				return err
-			}
-		}
-		values["tombstone"] = tombstone
-		_, _, err := l.exec(ctx, leaveSQL, values)
-		values["tombstone"] = false
-		return err
-	}
-	if tombstone {
-		if err := leave(); err != nil {
-			return err
-		}
-	}
-	owned, _, err := l.exec(ctx, releaseSQL, values)
-	if err != nil || owned || tombstone {
-		return err
-	}
-	return leave()
-}
-
-// wakeNext gives up the lock that the next one waits for. If that cannot be
-// said, the end of the connection says it.
-func (s *session) wakeNext(ctx context.Context, l *line) {
-	switch {
-	case s.armed != nil:
-		_, _ = l.write(ctx, fmt.Sprintf("KILL CONNECTION %d", s.armed.id))
-	case l.own:
-		var n *int
-		_ = l.one(ctx, "SELECT RELEASE_LOCK(?)", []any{s.lock}, &n)
-	}
-}
 
 // Close is [lease.Session.Close].
 func (s *session) Close() error {

@@ -165,8 +165,10 @@ func rows(ctx context.Context, l *line, mutex string, v *view) error {
 	return nil
 }
 
+const tokenBytes = 12
+
 func token() string {
-	var b [12]byte
+	var b [tokenBytes]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return hex.EncodeToString(b[:])
 }

@@ -17,6 +17,7 @@ const (
 	impose
 	extend
 	restore
+	keep
 	drop
 	pass
 	promise
@@ -86,6 +87,7 @@ func (s *session) try(ctx context.Context, l *line, r lease.TryRequest) (lease.A
 		return lease.Answer{}, err
 	}
 	values := s.args(r.Lease, r.TTL)
+	values["hold"] = ceil(r.Hold)
 	values["seen_owner"], values["seen_birth"], values["seen_fence"] = r.Seen.Owner, r.Seen.Birth, r.Seen.Fence
 	if r.StartOver {
 		if err := s.yield(ctx, l, values); err != nil {
@@ -107,8 +109,9 @@ func (s *session) try(ctx context.Context, l *line, r lease.TryRequest) (lease.A
 		case answer:
 			a := v.answer(s.id)
 			if a.State == lease.Mine {
+				s.holds(v.until(v.holdUntil))
 				s.own(ctx, l)
-			} else if a.Rank == 1 && s.unwoken() {
+			} else if a.Rank == 1 && a.State != lease.Cooldown && s.unwoken() {
 				a.LookBy = firstLook
 			}
 			return a, nil
@@ -153,6 +156,8 @@ func (s *session) next(v *view, r lease.TryRequest, extended bool) step {
 			return restore
 		}
 		return extend
+	case v.untold():
+		return keep
 	case v.owner != "", v.kept() && v.embargoed != s.id, v.cooling():
 		return wait
 	case late:
@@ -198,7 +203,10 @@ func (s *session) perform(ctx context.Context, l *line, next step, v *view, r le
 			return err
 		}
 		sql = reassertSQL
-		values["fence"], values["acquired"] = v.fence, v.acquired
+		// simba_lease still has the hold, as it was begun.
+		values["fence"], values["acquired"], values["hold"] = v.fence, v.acquired, ceil(0)
+	case keep:
+		sql = keepSQL
 	case drop:
 		sql = dropSQL
 		values["who"], _ = v.promise()
@@ -235,6 +243,7 @@ func (s *session) take(ctx context.Context, l *line, r lease.TryRequest, values 
 	if err != nil || fence <= 0 {
 		return lease.Answer{}, false, err // the look that follows tells it
 	}
+	s.holds(r.Hold)
 	s.own(ctx, l)
 	return lease.Answer{
 		State: lease.Mine, Owner: s.id, Info: decoded(s.info), Fence: uint64(fence),

@@ -24,7 +24,8 @@ type view struct {
 
 	birth, last, info            string
 	rev, fence                   uint64
-	acquired, endAt, leaseMS     uint64
+	acquired, endAt, leaseMS     uint64 // the end of the lease, also during a hold
+	holdUntil                    uint64
 	released, revoked            bool
 	promised                     string
 	promiseUntil, promiseVersion uint64
@@ -46,14 +47,15 @@ const farAway = 100 * 365 * 24 * time.Hour
 // look reads the state of a mutex as contender me; queue is "all", "front" or empty.
 func look(ctx context.Context, l *line, mutex, me, queue string) (*view, error) {
 	var v view
-	var name string
+	var name, beside string
 	var m struct {
 		acquired, ttl, transition, version sql.Null[uint64]
 		owner                              sql.NullString
 	}
 	var r struct {
 		birth, owner, info, promise, embargo, head, queue        sql.NullString
-		rev, fence, acquired, end, lease, until, version         sql.Null[uint64]
+		rev, fence, acquired, end, lease, hold                   sql.Null[uint64]
+		until, version                                           sql.Null[uint64]
 		embargoFence, embargoUntil, embargoMS, released, revoked sql.Null[uint64]
 		whole, spent                                             sql.NullBool
 		rank                                                     sql.Null[int]
@@ -61,7 +63,7 @@ func look(ctx context.Context, l *line, mutex, me, queue string) (*view, error) 
 	err := l.one(ctx, lookSQL().text, lookSQL().values(args{"mutex": mutex, "me": me, "queue": queue}),
 		&v.nowUS,
 		&v.hasMutex, &name, &m.acquired, &m.ttl, &m.transition, &m.owner, &m.version,
-		&v.hasLease, &r.birth, &r.rev, &r.fence, &r.owner, &r.info, &r.acquired, &r.end, &r.lease,
+		&v.hasLease, &beside, &r.birth, &r.rev, &r.fence, &r.owner, &r.info, &r.acquired, &r.end, &r.lease, &r.hold,
 		&r.released, &r.revoked, &r.promise, &r.until, &r.version,
 		&r.embargo, &r.embargoFence, &r.embargoUntil, &r.embargoMS,
 		&r.whole, &r.head, &r.rank, &r.spent, &r.queue)
@@ -72,7 +74,7 @@ func look(ctx context.Context, l *line, mutex, me, queue string) (*view, error) 
 	if v.hasMutex {
 		switch {
 		case name != mutex:
-			return nil, lease.Permanent(fmt.Errorf("the collation of simba_mutex takes %q and %q, which is there, for one name", mutex, name))
+			return nil, folded("simba_mutex", mutex, name)
 		case !m.acquired.Valid || !m.ttl.Valid || !m.transition.Valid || !m.owner.Valid || !m.version.Valid:
 			return nil, lease.Permanent(fmt.Errorf("the row %q of simba_mutex holds a NULL: it is not the protocol's", mutex))
 		}
@@ -80,11 +82,14 @@ func look(ctx context.Context, l *line, mutex, me, queue string) (*view, error) 
 		v.holder, v.version = m.owner.String, m.version.V
 	}
 	if v.hasLease {
+		if beside != mutex {
+			return nil, folded("simba_lease", mutex, beside)
+		}
 		if r.fence.V >= 1<<53 || !r.whole.Bool {
 			return nil, lease.Permanent(fmt.Errorf("the row %q of simba_lease is not what was written: a fence of %d, or a cut queue", mutex, r.fence.V))
 		}
 		v.birth, v.last, v.info, v.rev, v.fence = r.birth.String, r.owner.String, r.info.String, r.rev.V, r.fence.V
-		v.acquired, v.endAt, v.leaseMS = r.acquired.V, r.end.V, r.lease.V
+		v.acquired, v.endAt, v.leaseMS, v.holdUntil = r.acquired.V, r.end.V, r.lease.V, r.hold.V
 		v.released, v.revoked = r.released.V != 0, r.revoked.V != 0
 		v.promised, v.promiseUntil, v.promiseVersion = r.promise.String, r.until.V, r.version.V
 		v.embargoed, v.embargoFence, v.embargoUntil, v.embargoMS = r.embargo.String, r.embargoFence.V, r.embargoUntil.V, r.embargoMS.V
@@ -92,6 +97,11 @@ func look(ctx context.Context, l *line, mutex, me, queue string) (*view, error) 
 	}
 	v.judge()
 	return &v, nil
+}
+
+// folded: the row of another mutex, whose name is the same to the table's collation.
+func folded(table, mutex, there string) error {
+	return lease.Permanent(fmt.Errorf("the collation of %s takes %q and %q, which is there, for one name", table, mutex, there))
 }
 
 // unreadable: a value that does not fit its place is somebody else's. What
@@ -107,10 +117,13 @@ func unreadable(mutex string, err error) error {
 
 // judge finds out who owns the mutex: whom simba_mutex names, or, if that row
 // was lost or emptied, the owner whose own lease has neither ended nor been
-// released.
+// released. What simba_mutex says of one of ours may outlast its lease, by its
+// hold; then it has no owner.
 func (v *view) judge() {
+	named := v.hasMutex && v.holder != "" && v.transition >= v.now
 	switch {
-	case v.hasMutex && v.holder != "" && v.transition >= v.now:
+	case named && v.holder == v.last && v.endAt < v.now: // nobody does
+	case named:
 		v.owner, v.ours = v.holder, v.holder == v.last && !v.released
 	case v.last != "" && !v.released && v.endAt >= v.now:
 		v.owner, v.ours = v.last, true
@@ -125,9 +138,17 @@ func (v *view) kept() bool {
 	return v.owner == "" && v.embargoed != "" && v.embargoUntil >= v.now
 }
 
-// cooling: nobody owns it, and nobody may yet.
+// cooling: nobody owns it, and nobody may yet. Either table is enough, since the
+// row in the other one may have been deleted.
 func (v *view) cooling() bool {
-	return v.owner == "" && !v.kept() && v.hasMutex && v.transition >= v.now
+	return v.owner == "" && !v.kept() && v.coolEnd() >= v.now
+}
+
+func (v *view) coolEnd() uint64 { return max(v.transition, v.holdUntil) }
+
+// untold: a hold goes on of which simba_mutex, and so a JVM, knows nothing.
+func (v *view) untold() bool {
+	return v.cooling() && v.holdUntil >= v.now && v.transition < v.holdUntil
 }
 
 // promise is the waiter that the free mutex is promised to; it may be late.
@@ -173,10 +194,13 @@ func millis(ms uint64) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// end of the present ownership.
+// end of the present ownership: of the lease, since nobody is an owner by a hold.
 func (v *view) end() uint64 {
-	if v.lost() {
+	switch {
+	case v.lost():
 		return v.endAt
+	case v.ours:
+		return min(v.transition, v.endAt)
 	}
 	return v.transition
 }
@@ -217,7 +241,7 @@ func (v *view) answer(me string) lease.Answer {
 		a.State, a.Owner, a.Fence = lease.Held, v.embargoed, v.embargoFence
 		a.Remaining, a.Lease = v.until(v.embargoUntil), millis(v.embargoMS)
 	case v.cooling():
-		a.State, a.Remaining = lease.Cooldown, v.until(v.transition)
+		a.State, a.Remaining = lease.Cooldown, v.until(v.coolEnd())
 	case promise != "" && !late:
 		// One that polls has longer, but may come at any time.
 		a.State, a.Remaining = lease.Promised, min(millis(v.promiseUntil-v.now), lease.PromiseLife)

@@ -4,7 +4,7 @@ UPDATE simba_mutex AS m STRAIGHT_JOIN simba_lease AS l
 SET
   m.acquired_at = NOW_MS,
   m.ttl_at = NOW_MS,
-  m.transition_at = GREATEST(NOW_MS + :lease, l.embargo_until), -- the same before and after the next but one
+  m.transition_at = GREATEST(NOW_MS + :lease, l.embargo_until, l.hold_until), -- the same before and after embargo_until is set
   m.owner_id = '',
   m.version = (m.version + 1) % 4294967296,
   l.embargo_id = :seen_owner,
@@ -15,6 +15,6 @@ SET
   l.promise_id = '',
   l.rev = l.rev + 1
 WHERE m.mutex = :mutex AND l.mutex = :mutex
-  AND (m.transition_at < NOW_MS OR CAST(m.owner_id AS BINARY) = '')
+  AND (m.transition_at < NOW_MS OR CAST(m.owner_id AS BINARY) IN ('', l.owner_id)) -- the last one's hold goes on
   AND NOBODYS
   AND l.rev = :rev

@@ -5,7 +5,7 @@ LEFT JOIN simba_mutex AS m ON m.mutex = :mutex
 LEFT JOIN simba_lease AS l ON l.mutex = :mutex
 SET
   m.transition_at = IF(CAST(m.owner_id AS BINARY) = '' AND l.embargo_id = :me,
-                       IF(l.hold_until > NOW_MS, l.hold_until, 0), m.transition_at),
+                       IF(l.hold_until >= NOW_MS, l.hold_until, 0), m.transition_at),
   l.embargo_until = IF(l.embargo_id = :me, 0, l.embargo_until),
   l.promise_id = IF(l.promise_id = :me, '', l.promise_id),
   l.waiters = WITHOUT(:me),

@@ -4,7 +4,7 @@ SELECT
   NOW_US,
   m.mutex IS NOT NULL, COALESCE(CAST(m.mutex AS BINARY), ''),
   m.acquired_at, m.ttl_at, m.transition_at, CAST(m.owner_id AS BINARY), m.version,
-  l.mutex IS NOT NULL, l.birth, l.rev, l.fence, l.owner_id, l.info, l.acquired_at, l.end_at, l.lease_ms,
+  l.mutex IS NOT NULL, COALESCE(CAST(l.mutex AS BINARY), ''), l.birth, l.rev, l.fence, l.owner_id, l.info, l.acquired_at, l.end_at, l.lease_ms, l.hold_until,
   l.released, l.revoked,
   l.promise_id, l.promise_until, l.promise_version,
   l.embargo_id, l.embargo_fence, l.embargo_until, l.embargo_ms,

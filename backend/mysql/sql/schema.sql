@@ -15,9 +15,9 @@ CREATE TABLE IF NOT EXISTS simba_lease (
   owner_id        varchar(128)      NOT NULL DEFAULT '' COMMENT 'present or last owner that is not a JVM',
   info            text              NOT NULL COMMENT 'JSON, what it tells of itself',
   acquired_at     bigint unsigned   NOT NULL DEFAULT 0 COMMENT 'times are ms since 1970, UTC',
-  end_at          bigint unsigned   NOT NULL DEFAULT 0 COMMENT 'its own copy of transition_at',
+  end_at          bigint unsigned   NOT NULL DEFAULT 0 COMMENT 'of its lease, that is transition_at unless a hold lasts longer',
   lease_ms        bigint unsigned   NOT NULL DEFAULT 0,
-  hold_until      bigint unsigned   NOT NULL DEFAULT 0 COMMENT 'not available before, whoever owned it',
+  hold_until      bigint unsigned   NOT NULL DEFAULT 0 COMMENT 'nobody else may own it before',
   released        tinyint unsigned  NOT NULL DEFAULT 0,
   revoked         tinyint unsigned  NOT NULL DEFAULT 0,
   promise_id      varchar(128)      NOT NULL DEFAULT '' COMMENT 'waiter that was woken',
@@ -29,5 +29,6 @@ CREATE TABLE IF NOT EXISTS simba_lease (
   embargo_ms      bigint unsigned   NOT NULL DEFAULT 0,
   waiters         mediumtext        NOT NULL COMMENT 'a line each: id, tab, w(oken) or p(olls), tab, JSON',
   spent           mediumtext        NOT NULL COMMENT 'ids that may own nothing any more, a line each',
-  spent_until     bigint unsigned   NOT NULL DEFAULT 0 COMMENT 'when the last of them may be forgotten'
+  spent_until     bigint unsigned   NOT NULL DEFAULT 0 COMMENT 'when the last of them may be forgotten',
+  checkpoint      varchar(512)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'what owners leave to those after them'
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
