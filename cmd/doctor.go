@@ -108,10 +108,14 @@ func (a *app) writeFindings(o *doctorOptions, findings []finding) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	paint := func(status string) string { return status }
+	if colours(a.stdout) {
+		paint = func(status string) string { return colourOf(status).paint(status) }
+	}
 	for _, f := range findings {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.Status, f.Check, escape(f.Detail))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", paint(f.Status), f.Check, escape(f.Detail))
 		if f.Advice != "" {
-			_, _ = fmt.Fprintf(w, "\t\t→ %s\n", escape(f.Advice))
+			_, _ = fmt.Fprintf(w, "%s\t\t→ %s\n", paint(""), escape(f.Advice))
 		}
 	}
 	return w.Flush()

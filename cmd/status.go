@@ -231,12 +231,17 @@ func writeJSONLine(to io.Writer, v any) error {
 
 func writeTable(to io.Writer, snaps []lease.Snapshot, now time.Time) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	painted := colours(to)
 	row := func(cells ...string) {
 		for i, c := range cells {
 			if c == "" {
 				c = "-"
 			}
 			cells[i] = escape(c) // also keeps tabs out of the cells
+		}
+		if painted {
+			state, _, _ := strings.Cut(cells[1], ",")
+			cells[1] = colourOf(state).paint(cells[1])
 		}
 		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
