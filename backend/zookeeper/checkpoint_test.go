@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -161,4 +162,84 @@ func TestStateACL(t *testing.T) {
 	}
 	x.release(s)
 	x.try(x.sessionBy(b, "next"), time.Minute, lease.Cooldown)
+}
+
+// Many mutexes, with holds and checkpoints, whose owners end in all ways: what is left is
+// what is documented, one small node of a kind a mutex, and the next owners remove the holds.
+func TestLeftovers(t *testing.T) {
+	t.Parallel()
+	const mutexes = 120
+	x := newStand(t)
+	left := func() (holds, texts int, others []string) {
+		t.Helper()
+		names, _, err := x.c.Children(states)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range names {
+			switch kind, _, _ := strings.Cut(n, "-"); kind {
+			case "hold":
+				holds++
+			case "checkpoint":
+				texts++
+			default:
+				others = append(others, n)
+			}
+		}
+		return holds, texts, others
+	}
+	wantHolds, wantTexts := 0, 0
+	for i := range mutexes {
+		s := newSession(x.b, fmt.Sprintf("many/m%d", i), lease.Contender{ID: fmt.Sprint(i)})
+		r := asking(0)
+		switch i % 3 {
+		case 1:
+			r.Hold = time.Millisecond // over at the release, if there is one
+		case 2:
+			r.Hold = time.Hour
+		}
+		if a, err := s.Try(t.Context(), r); err != nil || a.State != lease.Mine {
+			t.Fatal(a, err)
+		}
+		if i%2 == 0 {
+			x.text(s, "", "tick", "tick")
+			wantTexts++
+		}
+		time.Sleep(2 * time.Millisecond)
+		dies := i%5 == 0
+		if !dies {
+			x.release(s)
+		}
+		if r.Hold == time.Hour || r.Hold > 0 && dies {
+			wantHolds++
+		}
+		if i%10 == 0 {
+			s.crash() // its session ends by itself
+		} else if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the sessions have ended", func() bool { _, _, others := left(); return len(others) == 0 })
+	if holds, texts, _ := left(); holds != wantHolds || texts != wantTexts {
+		t.Errorf("%d holds, %d texts; want %d, %d", holds, texts, wantHolds, wantTexts)
+	}
+	for i := range mutexes {
+		if i%3 == 2 {
+			// An hour is too long for a test; somebody ends it.
+			if err := x.c.Delete(x.b.holdPath(fmt.Sprintf("many/m%d", i)), -1); err != nil {
+				t.Error(err)
+			}
+		}
+		s := newSession(x.b, fmt.Sprintf("many/m%d", i), lease.Contender{ID: fmt.Sprint("next ", i)})
+		if a, err := s.Try(t.Context(), asking(0)); err != nil || a.State != lease.Mine {
+			t.Fatal(i, a, err)
+		}
+		x.release(s)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if holds, texts, others := left(); holds != 0 || texts != wantTexts || len(others) != 0 {
+		t.Errorf("after the next ones: %d holds, %d texts, %v", holds, texts, others)
+	}
 }

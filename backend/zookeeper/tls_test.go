@@ -59,7 +59,7 @@ func terminate(t *testing.T, c backendtest.Certificates, target string) (addr st
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	c := backendtest.MakeCertificates(t)
-	z := serve(t, backendtest.ZooKeeperOptions{})
+	z := serve(t, backendtest.ZooKeeperOptions{Config: outspoken})
 	addr := terminate(t, c, z.Addr)
 	try := func(options string) error {
 		b := open(t, "zk://"+addr+"?tls=true"+options)
@@ -75,6 +75,8 @@ func TestTLS(t *testing.T) {
 	if err := try("&ca=" + c.CA + pair); err != nil {
 		t.Error(err)
 	}
+	// Four-letter words go the same way.
+	advised(t, findings(t, "zk://"+addr+"?tls=true&ca="+c.CA+pair), map[string]string{"ensemble": "run three", "durability": "forceSync=no"})
 	for what, options := range map[string]string{
 		"an unknown authority": pair, "another name": "&server_name=elsewhere&ca=" + c.CA + pair, "no such file": "&ca=/nosuch",
 	} {
