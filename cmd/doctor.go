@@ -2,16 +2,12 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/simba-lock/simba/backend"
-	"github.com/simba-lock/simba/lease"
 )
 
 type doctorOptions struct {
@@ -30,7 +26,8 @@ func (a *app) newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Try whether a backend can be relied on",
 		Long: `doctor tries on a mutex of its own all that a run asks of the backend, cleans up
-after itself and says what is wrong and what to do about it.
+after itself and says what is wrong and what to do about it. It also asks a server
+about what would weaken the promise: what it forgets, evicts or copies too late.
 
 Exit status: 0 if all is well, 1 if it works but something is doubtful, 69 if it
 does not work, 64 for a usage error.`,
@@ -119,229 +116,4 @@ func (a *app) writeFindings(o *doctorOptions, findings []finding) error {
 		}
 	}
 	return w.Flush()
-}
-
-// examination goes on as long as what comes next can still be tried.
-type examination struct {
-	backend  lease.Backend
-	limit    time.Duration // of one call
-	findings []finding
-}
-
-func (e *examination) worst() string {
-	worst := fine
-	for _, f := range e.findings {
-		if f.Status == bad || f.Status == shaky && worst == fine {
-			worst = f.Status
-		}
-	}
-	return worst
-}
-
-func (e *examination) add(status, check, detail, advice string) {
-	e.findings = append(e.findings, finding{Check: check, Status: status, Detail: detail, Advice: advice})
-}
-
-// call tries one thing; false if it failed, which is noted with advice.
-func (e *examination) call(ctx context.Context, check, advice string, call func(context.Context) (string, error)) bool {
-	began := time.Now()
-	detail, err := within(ctx, e.limit, call)
-	took := time.Since(began).Round(10 * time.Microsecond)
-	if err != nil {
-		if lease.IsPermanent(err) && advice == "" {
-			advice = "the reason is the backend's own: mend the rights or the configuration that it names"
-		}
-		e.add(bad, check, err.Error(), advice)
-		return false
-	}
-	e.add(fine, check, strings.TrimSpace(fmt.Sprintf("%s (%s)", detail, took)), "")
-	return true
-}
-
-func (e *examination) all(ctx context.Context) {
-	const advice = "is the address right, does the server run, does a firewall stand between?"
-	if !e.call(ctx, "reachable", advice, func(ctx context.Context) (string, error) {
-		names, err := e.backend.List(ctx)
-		return fmt.Sprintf("%s, mutexes known: %d", e.backend.Name(), len(names)), err
-	}) {
-		return
-	}
-	e.rights(ctx)
-	for _, w := range backend.Warnings(ctx, e.backend) {
-		e.add(shaky, "warning", w, "")
-	}
-}
-
-var errUnexpected = errors.New("the backend answers what it should not")
-
-func (e *examination) rights(ctx context.Context) {
-	terms, err := lease.NewTerms(lease.Unset, lease.Unset, lease.Unset)
-	if err != nil {
-		e.add(bad, "acquire", err.Error(), "")
-		return
-	}
-	// Always the same name: in some stores a trace of each mutex stays.
-	const mutex = "simba-doctor"
-	session := func(note string) (lease.Session, string) {
-		c := lease.Contender{ID: lease.NewID(lease.IDHost), Info: lease.Info{Host: lease.Host(), Note: note}}
-		return e.backend.Session(mutex, c), c.ID
-	}
-	owner, ownerID := session("doctor, owner")
-	waiter, _ := session("doctor, waiter")
-	defer func() {
-		for _, s := range []lease.Session{waiter, owner} {
-			_, _ = within(context.WithoutCancel(ctx), e.limit, func(ctx context.Context) (int, error) {
-				return 0, s.Release(ctx, lease.ReleaseRequest{})
-			})
-			_ = s.Close()
-		}
-	}()
-	request := lease.TryRequest{Lease: terms.Lease(), TTL: terms.TTL, Queue: true}
-	var mine lease.Answer
-	ok := e.call(ctx, "acquire", "", func(ctx context.Context) (string, error) {
-		var err error
-		mine, err = e.own(ctx, owner, request)
-		return fmt.Sprintf("fence %d", mine.Fence), err
-	})
-	if !ok {
-		return
-	}
-	e.granted(mine, terms)
-	e.clock(mine)
-	ok = e.call(ctx, "renew", "", func(ctx context.Context) (string, error) {
-		a, err := owner.Renew(ctx, lease.RenewRequest{Lease: terms.Lease(), TTL: terms.TTL, Fence: mine.Fence})
-		return "", expect(err, a.State, lease.Mine)
-	})
-	ok = ok && e.call(ctx, "wait", "", func(ctx context.Context) (string, error) {
-		a, err := waiter.Try(ctx, request)
-		return "", expect(err, a.State, lease.Held)
-	})
-	ok = ok && e.call(ctx, "inspect", "", func(ctx context.Context) (string, error) {
-		s, err := e.backend.Inspect(ctx, mutex)
-		if err == nil && (s.Owner != ownerID || len(s.Waiters) != 1) {
-			err = errUnexpected
-		}
-		return "", err
-	})
-	ok = ok && e.call(ctx, "revoke", "", func(ctx context.Context) (string, error) {
-		return "", e.backend.Revoke(ctx, mutex, ownerID)
-	})
-	if ok {
-		e.handOver(ctx, owner, waiter, request)
-	}
-}
-
-// own takes the mutex, which another doctor may have at the moment.
-func (e *examination) own(ctx context.Context, s lease.Session, request lease.TryRequest) (lease.Answer, error) {
-	for {
-		a, err := s.Try(ctx, request)
-		if err != nil || a.State == lease.Mine {
-			return a, err
-		}
-		timer := time.NewTimer(minBackoff)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return a, fmt.Errorf("the mutex simba-doctor is not free: %w", ctx.Err())
-		case <-timer.C:
-		}
-	}
-}
-
-// handOver releases under a waiter that listens.
-func (e *examination) handOver(ctx context.Context, owner, waiter lease.Session, request lease.TryRequest) {
-	listening, stop := context.WithCancel(ctx)
-	type end struct{ why error }
-	ready, rung, ended := make(chan struct{}, 1), make(chan struct{}, 1), make(chan end, 1)
-	go func() {
-		ended <- end{waiter.Listen(listening, func(r lease.Ring) {
-			to := rung
-			if r == lease.Ready {
-				to = ready
-			}
-			select {
-			case to <- struct{}{}:
-			default:
-			}
-		})}
-	}()
-	defer func() {
-		stop()
-		<-ended
-	}()
-	push := false
-	timer := time.NewTimer(e.limit)
-	defer timer.Stop()
-	select {
-	case <-ready:
-		push = true
-	case err := <-ended:
-		ended <- err
-		if !errors.Is(err.why, lease.ErrNoPush) {
-			e.add(bad, "wake-up", err.why.Error(), "")
-			return
-		}
-	case <-timer.C:
-		e.add(bad, "wake-up", "no answer in time", "")
-		return
-	}
-	if !push {
-		e.add(shaky, "wake-up", "there is no way to wake a waiter here, so each looks once a second",
-			"allow what a doorbell needs: channels in Redis, GET_LOCK in a database")
-	}
-	ok := e.call(ctx, "release", "", func(ctx context.Context) (string, error) {
-		return "", owner.Release(ctx, lease.ReleaseRequest{})
-	})
-	if ok && push {
-		ok = e.call(ctx, "wake-up", "", func(ctx context.Context) (string, error) {
-			select {
-			case <-rung:
-				return "", nil
-			case <-ctx.Done():
-				return "", errors.New("the waiter was not told of the release")
-			}
-		})
-	}
-	if ok {
-		e.call(ctx, "hand-over", "", func(ctx context.Context) (string, error) {
-			a, err := waiter.Try(ctx, request)
-			return "", expect(err, a.State, lease.Mine)
-		})
-	}
-}
-
-func expect(err error, got, want lease.State) error {
-	if err == nil && got != want {
-		return errUnexpected
-	}
-	return err
-}
-
-func (e *examination) granted(a lease.Answer, terms lease.Terms) {
-	switch a.Granted {
-	case 0, terms.Lease():
-		e.add(fine, "lease", shortDuration(terms.Lease())+", as asked for", "")
-	case lease.Forever:
-		e.add(fine, "lease", "without an end: kernel locks decide", "")
-	default:
-		e.add(shaky, "lease", fmt.Sprintf("%s instead of the %s asked for", a.Granted, shortDuration(terms.Lease())),
-			"ask for what the server grants with --ttl and --transition, or change its limits (ZooKeeper: minSessionTimeout, maxSessionTimeout)")
-	}
-}
-
-// clock compares with the backend's, if that counts from 1970. No lease depends on
-// it, but fences and times that people read do.
-func (e *examination) clock(a lease.Answer) {
-	const ours = 30 * 365 * 24 * time.Hour // since 1970; less is another zero
-	const doubt = 5 * time.Second
-	if a.Clock < ours {
-		return
-	}
-	diff := time.Until(time.Unix(0, int64(a.Clock))).Round(time.Millisecond)
-	if diff.Abs() < doubt {
-		e.add(fine, "clock", "differs by "+diff.Abs().String(), "")
-		return
-	}
-	e.add(shaky, "clock", fmt.Sprintf("the backend's is %s away from this host's", diff.Abs()),
-		"set both clocks (NTP): leases do not depend on it, but the times that people see do")
 }
