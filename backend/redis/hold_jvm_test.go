@@ -13,7 +13,7 @@ import (
 
 // A JVM contender is kept out of a hold as others are, and breaks on nothing.
 func TestHoldAndJVM(t *testing.T) {
-	const l, hold = 300 * time.Millisecond, 1200 * time.Millisecond
+	const l, hold = 500 * time.Millisecond, 2500 * time.Millisecond
 	for _, end := range []string{"release", "death"} {
 		t.Run(end, func(t *testing.T) {
 			w := newWorld(t, backendtest.RedisOptions{})

@@ -121,8 +121,11 @@ func TestHoldLayout(t *testing.T) {
 // Whatever ends an ownership, the waiters have their turns in order, and none of them
 // before the end of the hold by the server's clock.
 func TestHoldThenQueue(t *testing.T) {
-	const l, hold = 500 * time.Millisecond, 1500 * time.Millisecond
-	for _, end := range []string{"release", "death", "late release", "revocation"} {
+	const hold = 2 * time.Second
+	// Whoever is to end by itself has a lease that soon runs out.
+	for end, l := range map[string]time.Duration{
+		"release": testLease, "revocation": testLease, "death": hold / 2, "late release": hold / 2,
+	} {
 		t.Run(end, func(t *testing.T) {
 			w := newWorld(t, backendtest.RedisOptions{})
 			p := w.contender("owner")
