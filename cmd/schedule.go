@@ -85,7 +85,7 @@ func (o *scheduleOptions) addFlags(flags *pflag.FlagSet) {
 	o.runOptions.addFlags(ofRun)
 	flags.AddFlag(ofRun.Lookup("mutex"))
 	flags.Var(&durationValue{d: &o.every, min: 100 * time.Millisecond, max: maxEvery}, "every", "time from tick to tick")
-	flags.StringVar(&o.cron, "cron", "", "when it is due, as five fields `'MINUTE HOUR DAY MONTH WEEKDAY'` or @hourly and the like")
+	flags.StringVar(&o.cron, "cron", "", "when it is due, as an `expression` of five fields, 'MINUTE HOUR DAY MONTH WEEKDAY', or @hourly and the like")
 	flags.StringVar(&o.zone, "tz", "", "time `zone` of --cron, as Europe/Berlin or UTC (default that of the host)")
 	flags.Var(&choiceValue[bool]{v: &o.fixedDelay, words: []string{"fixed-rate", "fixed-delay"}, are: []bool{false, true}},
 		"strategy", "whether --every counts from tick to tick or from the end of a run to the next tick")
@@ -128,11 +128,11 @@ func (o *scheduleOptions) complete(a *app, flags *pflag.FlagSet, args []string) 
 	}
 	zone, err := cron.Zone(o.zone)
 	if err != nil {
-		return usagef("--tz %q: %w", o.zone, err)
+		return usagef("--tz: %w", err)
 	}
 	spec, err := cron.Parse(o.cron, zone)
 	if err != nil {
-		return usagef("--cron %q: %w", o.cron, err)
+		return usagef("--cron: %w", err)
 	}
 	if spec.Next(time.Now()).IsZero() {
 		return usagef("--cron %q: there is no such day", o.cron)
