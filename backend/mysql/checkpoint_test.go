@@ -106,9 +106,9 @@ func TestCheckpointBeside(t *testing.T) {
 	m := server(t)
 	name, root := m.Database(t)
 	b := open(t, m.URL(name))
-	a := newArena(t, time.Second, time.Second)
+	a := newArena(t, 2*time.Second, time.Second)
 	work := func(ctx context.Context, h *lease.Holder) error {
-		text, end := "", time.Now().Add(3*a.terms.Lease())
+		text, end := "", time.Now().Add(2*a.terms.Lease())
 		for i := 0; time.Now().Before(end); i++ {
 			to := fmt.Sprint(i)
 			got, err := h.Checkpoint(ctx, text, to)

@@ -110,7 +110,7 @@ func (e *exam) ofReplicas() {
 	case e.global["log_bin"] == "":
 		e.find(check, "cannot be told", failover)
 	case !e.on("log_bin"):
-		e.find(check, "it writes no log that a replica could follow", "")
+		e.find(check, "there is no binary log, so no replica follows", "")
 	case sync && strings.EqualFold(point, "AFTER_SYNC") && waiting > 0:
 		e.find(check, fmt.Sprintf("commits wait for one of %d replicas", waiting), "")
 	case known && replicas == 0:
@@ -118,7 +118,7 @@ func (e *exam) ofReplicas() {
 	case known:
 		e.find(check, fmt.Sprintf("%d replicas follow, and commits do not wait for them", replicas), failover)
 	default:
-		e.find(check, "it writes a log for replicas; whether there are any is not shown", "if one may take over: "+failover)
+		e.find(check, "there is a binary log; whether replicas follow is not shown", "if one may take over: "+failover)
 	}
 }
 
