@@ -65,7 +65,8 @@ func (s *session) checkpoint(ctx context.Context, cl *client, own, from, to stri
 	}
 	text = string(n.data)
 	if !printable(text) {
-		return "", false, lease.Permanent(errors.New("zookeeper: " + path + " is no text of simba's: delete it, or give it the right one"))
+		return "", false, lease.Permanent(errors.New("zookeeper: " + path +
+			" is no text of simba's: delete it, or give it the right one"))
 	}
 	if text != from || from == to {
 		return text, false, nil
@@ -80,7 +81,7 @@ func (s *session) checkpoint(ctx context.Context, cl *client, own, from, to stri
 		return "", false, lease.ErrNotOwner
 	case errors.Is(err, zk.ErrNoNode) && n.stat == nil:
 		return "", true, s.b.makeDir(ctx, cl, s.b.set.chroot+states)
-	case at == 1 && isAnswer(err) && !errors.Is(err, zk.ErrNoAuth): // an earlier call of ours, or somebody's hand
+	case at == 1 && isAnswer(err) && !lease.IsPermanent(err): // an earlier call of ours, or somebody's hand
 		return "", true, nil
 	}
 	return "", false, err

@@ -63,8 +63,9 @@ func (s *session) claim(ctx context.Context, cl *client, r *lease.TryRequest, v 
 }
 
 // taken is the answer to who claimed the mutex.
-func (s *session) taken(ctx context.Context, cl *client, r *lease.TryRequest, fence uint64,
-	done []zk.MultiResponse, err error) (a lease.Answer, again bool, _ error) {
+func (s *session) taken(
+	ctx context.Context, cl *client, r *lease.TryRequest, fence uint64, done []zk.MultiResponse, err error,
+) (a lease.Answer, again bool, _ error) {
 	again, err = s.took(ctx, cl, fence, done, err)
 	if err != nil || again {
 		return a, again, err
@@ -80,7 +81,9 @@ func (s *session) taken(ctx context.Context, cl *client, r *lease.TryRequest, fe
 
 // sendClaim is the step that takes the mutex: it succeeds only if our node, which is
 // the first, is there when the quorum commits it, and no hold but the one before.
-func (s *session) sendClaim(ctx context.Context, cl *client, fence uint64, r *lease.TryRequest, before hold) ([]zk.MultiResponse, error) {
+func (s *session) sendClaim(
+	ctx context.Context, cl *client, fence uint64, r *lease.TryRequest, before hold,
+) ([]zk.MultiResponse, error) {
 	s.hold = hold{}
 	if r.Hold > 0 {
 		s.hold = hold{Owner: s.c.ID, Fence: fence, Hold: roundUp(r.Hold)}
@@ -93,7 +96,9 @@ func (s *session) sendClaim(ctx context.Context, cl *client, fence uint64, r *le
 }
 
 // writeClaim is the request alone.
-func (s *session) writeClaim(ctx context.Context, cl *client, fence uint64, asked, ttl time.Duration, more ...any) ([]zk.MultiResponse, error) {
+func (s *session) writeClaim(
+	ctx context.Context, cl *client, fence uint64, asked, ttl time.Duration, more ...any,
+) ([]zk.MultiResponse, error) {
 	path, claim := s.path(s.own.latch), s.b.claimPath(s.guid)
 	granted := cl.granted()
 	ttl = time.Duration(float64(ttl) * (float64(granted) / float64(max(asked, 1))))
@@ -115,7 +120,7 @@ func (s *session) took(ctx context.Context, cl *client, fence uint64, done []zk.
 	at := refused(done)
 	switch {
 	case err == nil:
-	case at > 1 && isAnswer(err): // there is another hold than the one that was read
+	case at > 1 && isAnswer(err) && !lease.IsPermanent(err): // there is another hold than the one that was read
 		s.claiming = false
 		return true, nil
 	case errors.Is(err, zk.ErrNodeExists): // the reply to an earlier one was lost

@@ -71,7 +71,8 @@ func (b *Backend) Examine(ctx context.Context) ([]lease.Finding, error) {
 	}
 	found := []lease.Finding{
 		examineServers(members), examineVersion(members), b.examineEnsemble(ctx, answering[0].cl),
-		examineSession(answering, terms.Lease()), examineTicks(answering), examineDurability(answering), examineConnections(answering),
+		examineSession(answering, terms.Lease()), examineTicks(answering),
+		examineDurability(answering), examineConnections(answering),
 	}
 	rights, err := b.examineRights(ctx, answering[0].cl)
 	return append(found, rights...), err
@@ -175,7 +176,8 @@ func examineVersion(members []*member) lease.Finding {
 		c.say("%s", version)
 		var major, minor int
 		if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil || major < 3 || major == 3 && minor < 5 {
-			c.advise("servers before 3.5 know no containers: the directory of each mutex stays there for good; simba was tried on 3.8")
+			c.advise("servers before 3.5 know no containers: the directory of each mutex stays there for good; " +
+				"simba was tried on 3.8")
 		}
 	}
 	return c.finding("version")
@@ -189,7 +191,8 @@ func (b *Backend) examineEnsemble(ctx context.Context, cl *client) lease.Finding
 	n, err := call(ctx, cl, reads, "read "+configNode, get(configNode))
 	if err != nil {
 		f.Detail = fmt.Sprintf("its members are not known: %v", err)
-		f.Advice = "let this user read " + configNode + ", or look yourself that there are three voting servers or more, and that the URL names them all"
+		f.Advice = "let this user read " + configNode +
+			", or look yourself that there are three voting servers or more, and that the URL names them all"
 		return f
 	}
 	voters, observers := membersOf(string(n.data))
@@ -198,11 +201,13 @@ func (b *Backend) examineEnsemble(ctx context.Context, cl *client) lease.Finding
 	switch {
 	case voters == 0:
 		f.Detail = "one server, alone"
-		f.Advice = "run three: when one server is away all jobs are stopped within their leases, and one that lost its data forgets who owns what"
+		f.Advice = "run three: when one server is away all jobs are stopped within their leases, " +
+			"and one that lost its data forgets who owns what"
 	case voters < 3:
 		f.Advice = "run three voting servers: of fewer none may be away"
 	case named < voters:
-		f.Advice = fmt.Sprintf("name all %d voting servers in the URL: a run that cannot go to another one when its own is away is stopped", voters)
+		f.Advice = fmt.Sprintf("name all %d voting servers in the URL: "+
+			"a run that cannot go to another one when its own is away is stopped", voters)
 	}
 	return f
 }
@@ -302,7 +307,8 @@ func examineConnections(members []*member) lease.Finding {
 		}
 		c.say("%s: %d connections %s, and a host may have %d", m.addr, used, whose, limit)
 		if used*5 >= limit*4 {
-			c.advise("raise maxClientCnxns of %s: each run and each waiting run has a connection, and one too many is turned away", m.addr)
+			c.advise("raise maxClientCnxns of %s: each run and each waiting run has a connection, "+
+				"and one too many is turned away", m.addr)
 		}
 	}
 	return c.finding("connections")

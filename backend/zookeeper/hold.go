@@ -71,7 +71,8 @@ func readHold(ctx context.Context, cl *client, path string) (h hold, err error) 
 	}
 	const longest = math.MaxInt64 / int64(time.Millisecond) / 2
 	if json.Unmarshal(n.data, &h) != nil || h.Hold < 0 || h.Hold > longest {
-		return h, lease.Permanent(errors.New("zookeeper: " + path + " is not readable: delete it if the mutex need not be kept from anybody"))
+		return h, lease.Permanent(errors.New("zookeeper: " + path +
+			" is not readable: delete it if the mutex need not be kept from anybody"))
 	}
 	h.stat = n.stat
 	return h, nil
@@ -85,7 +86,9 @@ func (h *hold) until() time.Duration { return millis(h.stat.Ctime) + h.length() 
 
 // obeyHold is for the one in the first place: it answers Cooldown if the mutex is kept
 // from it. again: the hold was changed.
-func (s *session) obeyHold(ctx context.Context, cl *client, r *lease.TryRequest, h hold) (a lease.Answer, again bool, err error) {
+func (s *session) obeyHold(ctx context.Context, cl *client, r *lease.TryRequest, h hold) (
+	a lease.Answer, again bool, err error,
+) {
 	if h.stat == nil || h.Owner == s.c.ID {
 		return a, false, nil
 	}

@@ -2,92 +2,15 @@ package zookeeper
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/simba-lock/simba/backend/backendtest"
 	"github.com/simba-lock/simba/lease"
 )
-
-// stand is one mutex on one server, with sessions that a test moves step by step.
-type stand struct {
-	t *testing.T
-	b *Backend
-	c *zk.Conn // beside
-}
-
-func newStand(t *testing.T) *stand {
-	z := serve(t, backendtest.ZooKeeperOptions{})
-	return &stand{t, open(t, "zk://"+z.Addr), raw(t, z.Addr)}
-}
-
-func (x *stand) session(id string) *session {
-	return x.sessionBy(x.b, id)
-}
-
-func (x *stand) sessionBy(b *Backend, id string) *session {
-	s := newSession(b, "m", lease.Contender{ID: id})
-	x.t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func asking(hold time.Duration) lease.TryRequest {
-	return lease.TryRequest{Lease: 8 * time.Second, TTL: 4 * time.Second, Queue: true, Hold: hold}
-}
-
-func (x *stand) try(s *session, hold time.Duration, want lease.State) lease.Answer {
-	x.t.Helper()
-	a, err := s.Try(x.t.Context(), asking(hold))
-	if err != nil || a.State != want {
-		x.t.Fatalf("%s: %+v, %v; want state %d", s.c.ID, a, err, want)
-	}
-	return a
-}
-
-func (x *stand) release(s *session) {
-	x.t.Helper()
-	if err := s.Release(x.t.Context(), lease.ReleaseRequest{}); err != nil {
-		x.t.Fatal(err)
-	}
-}
-
-// holding is what the hold node says; nil if there is none.
-func (x *stand) holding() *hold {
-	x.t.Helper()
-	data, stat, err := x.c.Get(x.b.holdPath("m"))
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil
-	}
-	h := &hold{}
-	if err == nil {
-		err = json.Unmarshal(data, h)
-	}
-	if err != nil || stat.EphemeralOwner != 0 {
-		x.t.Fatalf("%s: %v, %+v", data, err, stat)
-	}
-	h.stat = stat
-	return h
-}
-
-// free waits until a contender gets the mutex, and tells when.
-func (x *stand) free(s *session, hold time.Duration) time.Time {
-	x.t.Helper()
-	eventually(x.t, s.c.ID+" gets it", func() bool {
-		a, err := s.Try(x.t.Context(), asking(hold))
-		if err != nil {
-			x.t.Fatal(err)
-		}
-		return a.State == lease.Mine
-	})
-	return time.Now()
-}
 
 // A hold stands beside the queue from the acquisition on, is marked at the release, and
 // goes when it is over, with whoever comes next.
@@ -111,7 +34,8 @@ func TestHoldNode(t *testing.T) {
 	}
 	before, _ := dump(x.c, "/")
 	s, err := x.b.Inspect(t.Context(), "m")
-	if err != nil || s.State != lease.Cooldown || s.Owner != "" || s.Last != "owner" || !s.Released || s.Lease <= 0 || s.Lease > length {
+	if err != nil || s.State != lease.Cooldown || s.Owner != "" || s.Last != "owner" || !s.Released ||
+		s.Lease <= 0 || s.Lease > length {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if names, err := x.b.List(t.Context()); err != nil || len(names) != 1 || names[0] != "m" {
@@ -262,172 +186,4 @@ func TestHoldDeleted(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	x.try(x.session("next"), 0, lease.Mine)
-}
-
-// What ends an owner otherwise does not end its hold: a revocation, the loss of its node.
-func TestHoldOutlivesALoss(t *testing.T) {
-	t.Parallel()
-	const length = 3 * time.Second
-	z := serve(t, backendtest.ZooKeeperOptions{})
-	c := raw(t, z.Addr)
-	for _, how := range []string{"revoked", "deleted"} {
-		b := open(t, "zk://"+z.Addr+"/"+how)
-		a := &arena{t: t, mutex: "m", terms: terms(t, 4*time.Second, 4*time.Second), hold: length}
-		owner := a.run(b, "owner")
-		h := owner.owns()
-		waiter := a.run(b, "waiter")
-		waiter.waits()
-		await(t, "its doorbell is there", owner.hears)
-		if how == "revoked" {
-			if err := b.Revoke(t.Context(), "m", h.ID()); err != nil {
-				t.Fatal(err)
-			}
-		} else if err := deleteOwner(c, b.queueDir("m")); err != nil {
-			t.Fatal(err)
-		}
-		await(t, "it ends", owner.done)
-		if !errors.Is(owner.err, lease.ErrRevoked) && !errors.Is(owner.err, lease.ErrLost) {
-			t.Error(how, owner.err)
-		}
-		waiter.ends()
-		first, _ := owner.times()
-		second, _ := waiter.times()
-		t.Logf("%s: the next began %v after", how, second-first)
-		if d := second - first; d < length-20*time.Millisecond || d > length+3*time.Second {
-			t.Errorf("%s: the next began %v after", how, d)
-		}
-	}
-}
-
-// A JVM knows of latch nodes only: it may own the mutex as soon as its owner has gone. What
-// is left of the hold is kept from ours behind it.
-func TestHoldBesideTheJVM(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
-	const length = 2 * time.Second
-	owner := x.session("owner")
-	began := time.Now()
-	x.try(owner, length, lease.Mine)
-	jvm := startCurator(t, x.b.set.hosts[0], x.b.queueDir("m"), "0:1@jvm")
-	next := x.session("next")
-	x.try(next, 0, lease.Held)
-	x.release(owner)
-	jvm.getsIt(t)
-	if a := x.try(next, 0, lease.Held); a.Owner != "0:1@jvm" {
-		t.Errorf("%+v", a)
-	}
-	jvm.stop(t)
-	x.try(next, 0, lease.Cooldown)
-	if at := x.free(next, 0); at.Before(began.Add(length)) {
-		t.Errorf("the next one has it after %v", at.Sub(began))
-	}
-}
-
-// The servers' clock was set back after a hold was made: it is made anew, so that it
-// lasts once more as long, not as long as the clock was set back.
-func TestHoldOfTheFuture(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
-	const length = time.Second
-	owner, next := x.session("owner"), x.session("next")
-	x.try(owner, length, lease.Mine)
-	x.release(owner)
-	x.try(next, 0, lease.Cooldown)
-	h := x.holding()
-	old := h.stat.Czxid
-	h.stat.Ctime += time.Hour.Milliseconds()
-	r := asking(0)
-	if a, again, err := next.obeyHold(t.Context(), next.cl, &r, *h); err != nil || !again {
-		t.Fatalf("%+v, %v, %v", a, again, err)
-	}
-	made := time.Now()
-	if h := x.holding(); h == nil || h.stat.Czxid == old || h.Owner != "owner" || !h.Released {
-		t.Errorf("%+v", h)
-	}
-	if a := x.try(next, 0, lease.Cooldown); a.Remaining > length {
-		t.Errorf("%+v", a)
-	}
-	if at := x.free(next, 0); at.Before(made.Add(length-20*time.Millisecond)) || at.After(made.Add(length+time.Second)) {
-		t.Errorf("the next one has it after %v", at.Sub(made))
-	}
-}
-
-// Who has waited for long reckons by a clock that may be faster than the servers'. It asks
-// them before it believes that a hold is over.
-func TestOldReadingOfTheTime(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
-	s := x.session("s")
-	x.try(s, 0, lease.Mine)
-	if err := s.readClock(t.Context(), s.cl); err != nil {
-		t.Fatal(err)
-	}
-	if d := time.Until(time.UnixMilli(s.clock.told.Milliseconds())).Abs(); d > time.Second {
-		t.Errorf("the server, which is on this host, is %v away", d)
-	}
-	now := s.clock
-	// A thousand seconds, of which the servers counted five fewer.
-	s.clock = reading{told: now.told - 995*time.Second, at: now.at - lease.Instant(1000*time.Second)}
-	left, err := s.left(t.Context(), s.cl, now.told+2*time.Second)
-	if err != nil || left < time.Second || left > 2100*time.Millisecond {
-		t.Errorf("%v left, %v", left, err)
-	}
-	// What is over for certain costs nothing.
-	s.clock = reading{told: now.told - 995*time.Second, at: now.at - lease.Instant(1000*time.Second)}
-	if left, err := s.left(t.Context(), s.cl, now.told-20*time.Second); err != nil || left > 0 || s.clock.at > now.at-lease.Instant(time.Second) {
-		t.Errorf("%v left, %v", left, err)
-	}
-	if names, _, err := x.c.Children(states); err != nil || strings.Contains(strings.Join(names, " "), "clock") {
-		t.Errorf("left: %v, %v", names, err)
-	}
-}
-
-// A hold that cannot be read is reported, and not overwritten.
-func TestUnreadableHold(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
-	x.try(x.session("other"), 0, lease.Mine) // the tree is there
-	for _, garbage := range []string{"", "1", `{"hold_ms":-1}`, `{"hold_ms":9223372036854775807}`, "\x00"} {
-		path := x.b.statePath(holdPrefix, "m")
-		if _, err := x.c.Create(path, []byte(garbage), 0, zk.WorldACL(zk.PermAll)); err != nil {
-			t.Fatal(err)
-		}
-		s := x.session("x")
-		if a, err := s.Try(t.Context(), asking(time.Second)); !lease.IsPermanent(err) || !strings.Contains(err.Error(), "delete it") {
-			t.Errorf("%q: %+v, %v", garbage, a, err)
-		}
-		x.release(s)
-		if data, _, err := x.c.Get(path); err != nil || string(data) != garbage {
-			t.Errorf("%q: %q, %v", garbage, data, err)
-		}
-		if err := x.c.Delete(path, -1); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// A hold goes on under another leader.
-func TestHoldThroughAnElection(t *testing.T) {
-	t.Parallel()
-	const length = 12 * time.Second
-	e := serveThree(t, backendtest.ZooKeeperOptions{})
-	var addrs []string
-	for _, m := range e.Members {
-		addrs = append(addrs, m.Addr)
-	}
-	b := open(t, "zk://"+strings.Join(addrs, ","))
-	a := &arena{t: t, mutex: "m", terms: terms(t, 12*time.Second, 10*time.Second), hold: length}
-	owner := a.run(b, "owner")
-	owner.owns()
-	waiter := a.run(b, "waiter")
-	waiter.waits()
-	owner.ends()
-	e.Members[e.Leader(t)].Kill()
-	waiter.ends()
-	first, _ := owner.times()
-	second, _ := waiter.times()
-	t.Logf("the next began %v after", second-first)
-	if d := second - first; d < length-20*time.Millisecond || d > length+8*time.Second {
-		t.Errorf("the next began %v after", d)
-	}
 }

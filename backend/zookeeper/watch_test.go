@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/simba-lock/simba/backend/backendtest"
 	"github.com/simba-lock/simba/lease"
@@ -53,7 +52,7 @@ func TestWatchesDoNotPileUp(t *testing.T) {
 			mutex = fmt.Sprintf("other/%d", i%20)
 		}
 		s := b.Session(mutex, lease.Contender{ID: fmt.Sprint(i)})
-		if a, err := s.Try(t.Context(), lease.TryRequest{Lease: 8 * time.Second, TTL: 4 * time.Second}); err != nil || a.State != lease.Mine {
+		if a, err := s.Try(t.Context(), asking(0)); err != nil || a.State != lease.Mine {
 			t.Fatal(a, err)
 		}
 		if err := s.Release(t.Context(), lease.ReleaseRequest{}); err != nil {
@@ -79,7 +78,7 @@ func TestWatchesDoNotPileUp(t *testing.T) {
 	}
 	owner := b.Session("m", lease.Contender{ID: "the last one"})
 	defer func() { _ = owner.Close() }()
-	if a, err := owner.Try(t.Context(), lease.TryRequest{Lease: 8 * time.Second, TTL: 4 * time.Second}); err != nil || a.State != lease.Mine {
+	if a, err := owner.Try(t.Context(), asking(0)); err != nil || a.State != lease.Mine {
 		t.Fatal(a, err)
 	}
 	eventually(t, "it is seen", func() bool { return watch.Load().(string) == "the last one" })

@@ -1,0 +1,86 @@
+package zookeeper
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/simba-lock/simba/backend/backendtest"
+	"github.com/simba-lock/simba/lease"
+)
+
+// stand is one mutex on one server, with sessions that a test moves step by step.
+type stand struct {
+	t *testing.T
+	b *Backend
+	c *zk.Conn // beside
+}
+
+func newStand(t *testing.T) *stand {
+	z := serve(t, backendtest.ZooKeeperOptions{})
+	return &stand{t, open(t, "zk://"+z.Addr), raw(t, z.Addr)}
+}
+
+func (x *stand) session(id string) *session {
+	return x.sessionBy(x.b, id)
+}
+
+func (x *stand) sessionBy(b *Backend, id string) *session {
+	s := newSession(b, "m", lease.Contender{ID: id})
+	x.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func asking(hold time.Duration) lease.TryRequest {
+	return lease.TryRequest{Lease: 8 * time.Second, TTL: 4 * time.Second, Queue: true, Hold: hold}
+}
+
+func (x *stand) try(s *session, hold time.Duration, want lease.State) lease.Answer {
+	x.t.Helper()
+	a, err := s.Try(x.t.Context(), asking(hold))
+	if err != nil || a.State != want {
+		x.t.Fatalf("%s: %+v, %v; want state %d", s.c.ID, a, err, want)
+	}
+	return a
+}
+
+func (x *stand) release(s *session) {
+	x.t.Helper()
+	if err := s.Release(x.t.Context(), lease.ReleaseRequest{}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// holding is what the hold node says; nil if there is none.
+func (x *stand) holding() *hold {
+	x.t.Helper()
+	data, stat, err := x.c.Get(x.b.holdPath("m"))
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	h := &hold{}
+	if err == nil {
+		err = json.Unmarshal(data, h)
+	}
+	if err != nil || stat.EphemeralOwner != 0 {
+		x.t.Fatalf("%s: %v, %+v", data, err, stat)
+	}
+	h.stat = stat
+	return h
+}
+
+// free waits until a contender gets the mutex, and tells when.
+func (x *stand) free(s *session, hold time.Duration) time.Time {
+	x.t.Helper()
+	eventually(x.t, s.c.ID+" gets it", func() bool {
+		a, err := s.Try(x.t.Context(), asking(hold))
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		return a.State == lease.Mine
+	})
+	return time.Now()
+}
