@@ -134,6 +134,7 @@ func (s *scheduler) end(err error) error {
 // hear takes the signals that are meant for the schedule, with or without a run. The
 // function returned gives them back.
 func (s *scheduler) hear() (drop func()) {
+	signal.Ignore(syscall.SIGPIPE) // a closed stderr is no reason to end
 	signals := make(chan os.Signal, 8)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
 		if !signal.Ignored(sig) { // as under nohup

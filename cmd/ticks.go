@@ -43,7 +43,7 @@ func (s *scheduler) lead(ctx context.Context, h *lease.Holder) error {
 		due := s.plan.Next(time.Now(), last, owned)
 		begun := schedule.Record{Tick: due.Tick, Fence: h.Fence()}
 		if unbegun := s.unbegun.String(); unbegun != "" && unbegun == stored {
-			begun = s.unbegun // it was put there, and then it was too late to begin
+			begun = s.unbegun // it was put there, and then it could not be begun
 		} else {
 			s.doesNow(func() string { return "leads; the next run is due " + when(due.At, time.Now()) })
 			if !s.await(ctx, due.At) {
@@ -68,7 +68,9 @@ func (s *scheduler) lead(ctx context.Context, h *lease.Holder) error {
 		if err := s.oneRun(ctx, h, begun); err != nil {
 			return err
 		}
-		s.unbegun = schedule.Record{}
+		if s.started || ctx.Err() == nil {
+			s.unbegun = schedule.Record{}
+		}
 		if s.o.fixedDelay && ctx.Err() == nil {
 			ended := begun
 			ended.Ended = time.Now().Truncate(time.Millisecond)
