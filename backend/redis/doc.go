@@ -50,8 +50,9 @@
 // in common.lua): the record is the string's, gave back or ran out, and has a
 // hold. What may fail:
 //
-//   - The answer to an acquisition is lost: asked again it is the same hold. If the
-//     contender gives up instead, its release ends the hold, for nothing ran.
+//   - The answer to an acquisition is lost, or comes too late to begin anything: asked
+//     again it is the same hold. If the contender gives up instead, its release ends
+//     the hold, for nothing ran.
 //   - A renewal names what the owner believes is left. That is used only if there is
 //     no hold on record, so no hold is made shorter, or longer.
 //   - The owner dies, or is revoked, before the hold has ended: nothing has to be done.

@@ -143,6 +143,18 @@ func TestHoldOfALostAnswer(t *testing.T) {
 	}
 	w.contender("").own()
 
+	// An answer that was too late to begin anything.
+	w.r.Do("FLUSHALL")
+	relay.Delay(150 * time.Millisecond)
+	q = contender(t, b, "m", "")
+	r.TTL = 200 * time.Millisecond
+	if a, err := q.Try(t.Context(), r); err != nil || a.State != lease.Mine {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	q.release()
+	relay.Delay(0)
+	w.contender("").own()
+
 	w.r.Do("FLUSHALL")
 	q = w.contender("")
 	q.keep(time.Minute)

@@ -22,7 +22,7 @@ type session struct {
 	score string // its place in the queue, kept through an emptied store
 	ear   *ear   // while it listens
 	tried bool   // it asked for the mutex
-	told  bool   // it was told that it owns it, so something may have run
+	told  bool   // it was told in time that it owns it, so something may have run
 	hold  time.Time
 }
 
@@ -35,7 +35,7 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 	if left {
 		return lease.Answer{}, lease.ErrSpent
 	}
-	hears := ear.hears() // before the request is sent
+	hears, began := ear.hears(), time.Now() // before the request is sent
 	got, a, err := s.ask(ctx, acquire, r.Lease,
 		s.id, ms(r.Lease), ms(r.TTL), bit(r.Queue), bit(r.StartOver), s.info, score,
 		r.Seen.Owner, r.Seen.Fence, r.Seen.Birth, ms(r.Seen.Lease), bit(s.b.set.kind == cluster), ms(r.Hold))
@@ -49,7 +49,8 @@ func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, er
 	mine := a.State == lease.Mine
 	s.mu.Lock()
 	s.score, s.owns = got.score(), mine
-	if mine && !s.told {
+	// Nothing is begun on an answer that took as long as the ttl.
+	if mine && !s.told && (r.TTL <= 0 || time.Since(began) < r.TTL) {
 		s.told, s.hold = true, time.Now().Add(r.Hold)
 	}
 	now := s.ear
@@ -94,8 +95,9 @@ func (s *session) Renew(ctx context.Context, r lease.RenewRequest) (lease.Answer
 }
 
 // Release is [lease.Session.Release]. A hold ends with it if the contender was never
-// told that the mutex is its own: whatever it acquired by a request whose answer was
-// lost, nothing ran, and others may have a run that is due. Whoever releases
+// told, or not in time, that the mutex is its own: whatever it acquired by a request
+// whose answer was lost or late, nothing ran, and a run may be due, its own next
+// attempt too. Whoever releases
 // for another process did not ask for the mutex itself, and cannot know.
 func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 	s.mu.Lock()
