@@ -195,8 +195,10 @@ func (r *runner) lead(ctx context.Context, h *lease.Holder) error {
 	switch {
 	case errors.Is(err, guard.ErrLate):
 		return lease.ErrLate
-	case errors.Is(err, guard.ErrEnding), errors.Is(err, guard.ErrGuardDied):
-		<-r.guard.Done() // what is left of the command ends under the mutex
+	case errors.Is(err, guard.ErrEnding):
+		return nil // it was not told, so what is left of it may end beside another leader
+	case errors.Is(err, guard.ErrGuardDied):
+		<-r.guard.Done() // it may have been told
 		return nil
 	case err != nil:
 		return fmt.Errorf("cannot tell the command that it leads: %w", err)
