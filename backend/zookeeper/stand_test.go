@@ -72,6 +72,16 @@ func (x *stand) holding() *hold {
 	return h
 }
 
+// acquired is when the owner of a mutex took it, by the servers' clock.
+func acquired(t *testing.T, b *Backend) time.Time {
+	t.Helper()
+	s, err := b.Inspect(t.Context(), "m")
+	if err != nil || s.State != lease.Held {
+		t.Errorf("%+v, %v", s, err)
+	}
+	return s.Acquired
+}
+
 // free waits until a contender gets the mutex, and tells when.
 func (x *stand) free(s *session, hold time.Duration) time.Time {
 	x.t.Helper()
