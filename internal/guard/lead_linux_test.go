@@ -3,6 +3,7 @@ package guard
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -183,5 +184,43 @@ func TestNoFailureLeavesALeader(t *testing.T) {
 				w.allGone()
 			})
 		}
+	}
+}
+
+// A guard in a debugger's hand confirms nothing: a leader that cannot be told is killed, before its Kill deadline.
+func TestFrozenGuardDoesNotKeepALeader(t *testing.T) {
+	for _, steps := range []string{"ready lead", "ready lead 600 down"} {
+		t.Run(steps, func(t *testing.T) {
+			script, ready, told := standby(t)
+			w := launch(t, []string{"READY=" + ready, "STEPS=" + steps, "STOP=1500", "KILL=2500"}, "sh", "-c", script)
+			w.started()
+			begun, _ := w.await("leads")
+			until(t, "the signal", func() bool { return heard(told)("won") })
+			guard := w.guard()
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if err := unix.PtraceAttach(guard); err != nil { // its main thread, on which it does everything
+				t.Fatal(err)
+			}
+			gone := w.gone()
+			t.Logf("gone %v after it was told to lead", gone-begun)
+			if gone-begun > 2500*time.Millisecond {
+				t.Error("gone too late")
+			}
+			for {
+				var ws unix.WaitStatus
+				if _, err := unix.Wait4(guard, &ws, unix.WALL, nil); err != nil || ws.Signaled() || ws.Exited() {
+					break
+				}
+			}
+			w.wait()
+			w.allGone()
+			if heard(told)("won lost") {
+				t.Error("a guard that did not run told the job something")
+			}
+			if strings.Contains(steps, "down") && !strings.Contains(w.lines(), "step down "+ErrGuardDied.Error()) {
+				t.Error("the step down was not refused")
+			}
+		})
 	}
 }
