@@ -212,7 +212,7 @@ func TestHoldKeepsBothKindsOut(t *testing.T) {
 func TestHoldOutlastsTheLease(t *testing.T) {
 	t.Parallel()
 	m := server(t)
-	name, _ := m.Database(t)
+	name, root := m.Database(t)
 	b := open(t, m.URL(name))
 	k := newKeeper(t, b, 200*time.Millisecond, time.Minute)
 	a := k.own()
@@ -237,6 +237,9 @@ func TestHoldOutlastsTheLease(t *testing.T) {
 	if got := k.renew(lease.RenewRequest{Fence: a.Fence, Reassert: true, Hold: 30 * time.Second}); got.State != lease.Mine || got.Fence != a.Fence {
 		t.Errorf("put back: %+v", got)
 	}
+	if v := readTimes(t, root); v.transition != v.hold {
+		t.Errorf("a JVM waits for something else: %+v", v)
+	}
 	k.release(false)
 	if s, err := b.Inspect(t.Context(), mutex); err != nil || s.State != lease.Cooldown || s.Lease < 50*time.Second {
 		t.Errorf("the hold became shorter: %+v, %v", s, err)
@@ -253,9 +256,15 @@ func TestWaitersForAHold(t *testing.T) {
 	const hold = 6 * time.Second
 	cfg := a.config(owner, "owner")
 	cfg.Hold = hold
-	if err := lease.Do(a.ctx, cfg, func(context.Context, *lease.Holder) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	leave, in, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- lease.Do(a.ctx, cfg, func(context.Context, *lease.Holder) error {
+			close(in)
+			<-leave
+			return nil
+		})
+	}()
+	<-in
 	kept := readTimes(t, root)
 	var wg sync.WaitGroup
 	var want []string
@@ -270,7 +279,13 @@ func TestWaitersForAHold(t *testing.T) {
 		})
 		queued(t, owner, i+1)
 	}
-	listening(t, m, name, len(want)-1) // the first has nobody to wait for
+	// It ends before its hold does: whoever is woken by that loses nothing by it.
+	listening(t, m, name, len(want))
+	close(leave)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	listening(t, m, name, len(want)-1) // the first has nobody to wait for now
 	before, from := status(t, m.Admin, "Questions"), time.Now()
 	time.Sleep(2 * time.Second)
 	rate := float64(status(t, m.Admin, "Questions")-before-2) / time.Since(from).Seconds()

@@ -140,6 +140,39 @@ func TestEmptiedStore(t *testing.T) {
 	}
 }
 
+// The rows are lost after a newcomer has seen the owner, and before it was answered.
+func TestEmptiedWhileJoining(t *testing.T) {
+	t.Parallel()
+	m := server(t)
+	name, root := m.Database(t)
+	owner := newKeeper(t, open(t, m.URL(name)), 5*time.Second, 0)
+	mine := owner.own()
+	var joined, lost bool
+	relay := between(t, m.Addr, func(_ int64, sent []byte) []byte {
+		switch {
+		case !lost && strings.Contains(string(sent), "SET l.waiters = CONCAT("):
+			joined = true
+		case joined: // the look that follows
+			joined, lost = false, true
+			if _, err := root.Exec("DELETE FROM simba_mutex; DELETE FROM simba_lease"); err != nil {
+				t.Error(err)
+			}
+		}
+		return sent
+	})
+	waiter := newKeeper(t, open(t, strings.Replace(m.URL(name), m.Addr, relay, 1)), 5*time.Second, 0)
+	if a := waiter.try(); a.State != lease.Held || a.Owner != owner.id {
+		t.Errorf("the newcomer: %+v", a)
+	}
+	a := owner.renew(lease.RenewRequest{Fence: mine.Fence})
+	if a.State == lease.Gone {
+		a = owner.renew(lease.RenewRequest{Fence: mine.Fence, Reassert: true})
+	}
+	if a.State != lease.Mine || a.Fence != mine.Fence {
+		t.Errorf("the owner: %+v", a)
+	}
+}
+
 // An id that has left finds its grave, whichever session asks under it, and
 // whether it looks first or not.
 func TestSpentID(t *testing.T) {

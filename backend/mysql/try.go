@@ -88,7 +88,7 @@ func (s *session) try(ctx context.Context, l *line, r lease.TryRequest) (lease.A
 	}
 	values := s.args(r.Lease, r.TTL)
 	values["hold"] = ceil(r.Hold)
-	values["seen_owner"], values["seen_birth"], values["seen_fence"] = r.Seen.Owner, r.Seen.Birth, r.Seen.Fence
+	values.seen(r.Seen)
 	if r.StartOver {
 		if err := s.yield(ctx, l, values); err != nil {
 			return lease.Answer{}, err
@@ -104,6 +104,9 @@ func (s *session) try(ctx context.Context, l *line, r lease.TryRequest) (lease.A
 	for range rounds {
 		if v, err = look(ctx, l, s.mutex, s.id, ""); err != nil {
 			return lease.Answer{}, s.b.missing(err)
+		}
+		if r.Seen = s.sees(v, r); r.Seen.Owner != "" {
+			values.seen(r.Seen)
 		}
 		switch next := s.next(v, r, extended); next {
 		case answer:
@@ -130,6 +133,23 @@ func (s *session) try(ctx context.Context, l *line, r lease.TryRequest) (lease.A
 	}
 	// Others were quicker each time: their steps went through, ours comes.
 	return lease.Answer{State: lease.Promised, Birth: v.birth, Rank: v.rank, Remaining: 20 * time.Millisecond}, nil
+}
+
+func (a args) seen(s lease.Seen) {
+	a["seen_owner"], a["seen_birth"], a["seen_fence"] = s.Owner, s.Birth, s.Fence
+}
+
+// sees is what the asker knows of the last owner after another look: the rows may be
+// gone at the next one, before it was ever answered.
+func (s *session) sees(v *view, r lease.TryRequest) lease.Seen {
+	a := v.answer(s.id)
+	if a.State != lease.Held || a.Owner == s.id || !v.hasLease || a.Lease == lease.Forever {
+		return r.Seen
+	}
+	if a.Lease == 0 {
+		a.Lease = r.Lease
+	}
+	return lease.Seen{Owner: a.Owner, Birth: a.Birth, Lease: a.Lease, Fence: max(a.Fence, r.Seen.Fence)}
 }
 
 // next decides what is to be done about what was seen. Each step is one
