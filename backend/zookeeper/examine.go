@@ -266,23 +266,27 @@ func examineTicks(members []*member) lease.Finding {
 	return c.finding("tick")
 }
 
-// examineDurability: nothing tells forceSync, but a server that has given us a session
-// and never waited for its disk has it off.
+// examineDurability: nothing tells forceSync, but a server that has written its log and
+// never waited for its disk has it off. It counts the one after the other.
 func examineDurability(members []*member) lease.Finding {
 	var c collected
 	for _, m := range members {
 		syncs, told := m.mntr.number("zk_cnt_fsynctime")
+		writes, _ := m.mntr.number("zk_cnt_sync_processor_queue_flush_time_ms")
 		switch {
 		case m.mntr.err != nil:
 			c.unasked(m, m.mntr)
 		case !told:
 			c.say("%s does not tell whether it waits for its disk", m.addr)
 			c.advise("look that forceSync=no is not set for %s", m.addr)
-		case syncs == 0:
+		case syncs > 0:
+			c.say("%s waits for its disk", m.addr)
+		case writes == 0:
+			c.say("%s has written nothing since it was started", m.addr)
+			c.advise("run simba doctor again when %s has", m.addr)
+		default:
 			c.say("%s has never waited for its disk", m.addr)
 			c.advise("remove forceSync=no from %s: after a loss of power it may have forgotten who owns what", m.addr)
-		default:
-			c.say("%s waits for its disk", m.addr)
 		}
 	}
 	return c.finding("durability")

@@ -232,6 +232,16 @@ func TestExamineMembers(t *testing.T) {
 	if f := examineVersion([]*member{&mute}); !strings.Contains(f.Advice, words) {
 		t.Errorf("%+v", f)
 	}
+	ask := func(syncs, writes string) says {
+		return says{fields: map[string]string{"zk_cnt_fsynctime": syncs, "zk_cnt_sync_processor_queue_flush_time_ms": writes}}
+	}
+	for want, mntr := range map[string]says{
+		"forceSync": ask("0", "7"), "doctor again": ask("0", "0"), "look that": {fields: map[string]string{}}, "let simba": mute.srvr,
+	} {
+		if f := examineDurability([]*member{{mntr: mntr}}); !strings.Contains(f.Advice, want) {
+			t.Errorf("%+v", f)
+		}
+	}
 	lines := says{text: " /10.0.0.1:45378[1](queued=0)\n /10.0.0.10:2[1](x)\n /10.0.0.1:3[0](y)\n /[0:0:0:0:0:0:0:1]:4[1](z)\n"}
 	if n := lines.from("10.0.0.1"); n != 2 {
 		t.Errorf("%d connections", n)
