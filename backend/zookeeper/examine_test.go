@@ -47,8 +47,8 @@ func findings(t *testing.T, url string) map[string]lease.Finding {
 func advised(t *testing.T, found map[string]lease.Finding, want map[string]string) {
 	t.Helper()
 	for check, f := range found {
-		part, any := want[check]
-		if any != (f.Advice != "") || !strings.Contains(f.Advice, part) {
+		part, due := want[check]
+		if due != (f.Advice != "") || !strings.Contains(f.Advice, part) {
 			t.Errorf("%s: %q, advice %q; want %q", check, f.Detail, f.Advice, part)
 		}
 	}

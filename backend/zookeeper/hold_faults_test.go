@@ -116,15 +116,15 @@ func TestOldReadingOfTheTime(t *testing.T) {
 	}
 	now := s.clock
 	// A thousand seconds, of which the servers counted five fewer.
-	s.clock = reading{told: now.told - 995*time.Second, at: now.at - lease.Instant(1000*time.Second)}
+	s.clock = reading{told: now.told - 995*time.Second, at: now.at - 1000*time.Second}
 	left, err := s.left(t.Context(), s.cl, now.told+2*time.Second)
 	if err != nil || left < time.Second || left > 2100*time.Millisecond {
 		t.Errorf("%v left, %v", left, err)
 	}
 	// What is over for certain costs nothing.
-	s.clock = reading{told: now.told - 995*time.Second, at: now.at - lease.Instant(1000*time.Second)}
+	s.clock = reading{told: now.told - 995*time.Second, at: now.at - 1000*time.Second}
 	left, err = s.left(t.Context(), s.cl, now.told-20*time.Second)
-	if err != nil || left > 0 || s.clock.at > now.at-lease.Instant(time.Second) {
+	if err != nil || left > 0 || s.clock.at > now.at-time.Second {
 		t.Errorf("%v left, %v", left, err)
 	}
 	if names, _, err := x.c.Children(states); err != nil || strings.Contains(strings.Join(names, " "), "clock") {
