@@ -61,6 +61,8 @@ func (n *news) observe(e lease.Event) {
 	switch e.Kind {
 	case lease.EventWaiting:
 		n.line.show(e)
+	case lease.EventAcquired:
+		n.last = time.Time{} // what fails from now on is another outage
 	case lease.EventTransition:
 		n.inDanger = true
 		then := "the job is stopped"

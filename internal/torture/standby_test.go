@@ -50,6 +50,9 @@ func standbys(t *testing.T) (r *redisRound, other *backendtest.Relay) {
 // over ends both and looks that nothing is left.
 func (r *redisRound) over(want string, firstCode, secondCode int) {
 	r.t.Helper()
+	if got := r.stretches(); got != want {
+		r.t.Errorf("they led as %q, want %q\nfirst: %s\nsecond: %s", got, want, r.said(r.first), r.said(r.second))
+	}
 	for c, code := range map[*run]int{r.first: firstCode, r.second: secondCode} {
 		if !ended(c) {
 			r.kill(c.cmd.Process.Pid, syscall.SIGTERM)
@@ -57,9 +60,6 @@ func (r *redisRound) over(want string, firstCode, secondCode int) {
 		if got := r.wait(c); got != code {
 			r.t.Errorf("exit status %d, want %d: %s", got, code, r.said(c))
 		}
-	}
-	if got := r.stretches(); got != want {
-		r.t.Errorf("they led as %q, want %q\nfirst: %s\nsecond: %s", got, want, r.said(r.first), r.said(r.second))
 	}
 	r.until("nobody is left", func() bool { return len(marked(r.mark)) == 0 })
 	r.until("the mutex is free", func() bool { return r.server.Number("EXISTS", redisKey) == 0 })
