@@ -71,12 +71,20 @@ func parseToken(s string) (t token, err error) {
 	if err := json.Unmarshal(b[:n], &t); err != nil {
 		return t, errToken
 	}
-	_, err = t.terms(lease.Unset, lease.Unset)
-	if lease.CheckName(t.Mutex) != nil || t.Owner == "" || len(t.Owner) > 128 || t.Backend == "" || err != nil ||
-		t.Keeper != nil && !filepath.IsAbs(t.Keeper.Socket) {
+	if !t.sound() {
 		return t, errToken
 	}
 	return t, nil
+}
+
+// sound: it can have come from acquire.
+func (t *token) sound() bool {
+	const maxOwner = 128
+	_, err := lease.NewTerms(max(time.Duration(t.TTL), 0), max(time.Duration(t.Rest), 0), 0)
+	odd := func(r rune) bool { return r <= ' ' || r > '~' }
+	return err == nil && lease.CheckName(t.Mutex) == nil && t.Backend != "" &&
+		t.Owner != "" && len(t.Owner) <= maxOwner && !strings.ContainsFunc(t.Owner, odd) && !strings.Contains(t.Owner, "@@") &&
+		(t.Keeper == nil || filepath.IsAbs(t.Keeper.Socket))
 }
 
 // terms are those that acquire was asked for, or others in their place. Nothing has to be
