@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/simba-lock/simba/backend/backendtest"
 	"github.com/simba-lock/simba/lease"
@@ -186,4 +189,51 @@ func TestHoldDeleted(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	x.try(x.session("next"), 0, lease.Mine)
+}
+
+// A contender that has not seen a hold, because it read at different times or on a server
+// that lags behind, is refused by the transaction that claims the mutex.
+func TestHoldNotSeen(t *testing.T) {
+	t.Parallel()
+	x := newStand(t)
+	owner, next := x.session("owner"), x.session("next")
+	x.try(owner, time.Hour, lease.Mine)
+	x.try(next, 0, lease.Held)
+	x.release(owner)
+	claims := func() (n int) {
+		t.Helper()
+		names, _, err := x.c.Children(states)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.HasPrefix(name, "claim-") {
+				n++
+			}
+		}
+		return n
+	}
+	held := x.holding()
+	for _, length := range []time.Duration{0, time.Minute} {
+		r := asking(length)
+		// As if there were none, and as if there were an older one.
+		older := *held
+		older.stat = &zk.Stat{Version: held.stat.Version + 1}
+		for _, before := range []hold{{}, older} {
+			fence := uint64(next.own.czxid)
+			done, err := next.sendClaim(t.Context(), next.cl, fence, &r, before)
+			if a, again, err := next.taken(t.Context(), next.cl, &r, fence, done, err); err != nil || !again {
+				t.Errorf("%+v, %v, %v", a, again, err)
+			}
+			if h := x.holding(); h == nil || h.stat.Czxid != held.stat.Czxid || claims() != 0 || next.claimed {
+				t.Errorf("%+v, %d claims, claimed %v", h, claims(), next.claimed)
+			}
+		}
+	}
+	// The claim that is sent beside the questions.
+	next.heir, next.kept = true, false
+	x.try(next, 0, lease.Cooldown)
+	if h := x.holding(); h == nil || h.stat.Czxid != held.stat.Czxid || claims() != 0 {
+		t.Errorf("%+v, %d claims", h, claims())
+	}
 }
