@@ -32,9 +32,7 @@ func (x *stand) refused(s *session, from, to string) {
 
 // A checkpoint does not wait for the calls that renew, nor they for it, and of many that
 // count at once each counts what is there.
-func TestCheckpointBesideTheOthers(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func checkpointBesideTheOthers(t *testing.T, x *stand) {
 	s := x.session("owner")
 	x.try(s, time.Minute, lease.Mine)
 	s.turn <- struct{}{} // a renewal that hangs
@@ -72,11 +70,9 @@ func TestCheckpointBesideTheOthers(t *testing.T) {
 
 // The answer is lost: the same call again says that it was done. A request that runs when its
 // sender has lost the mutex changes nothing.
-func TestCheckpointWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func checkpointWithoutAnAnswer(t *testing.T, x *stand) {
 	relay := backendtest.StartRelay(t, x.b.set.hosts[0])
-	s := x.sessionBy(open(t, "zk://"+relay.Addr), "owner")
+	s := x.sessionBy(open(t, "zk://"+relay.Addr+x.b.set.chroot), "owner")
 	x.try(s, 0, lease.Mine)
 	x.text(s, "", "a", "a")
 
@@ -120,15 +116,13 @@ func TestCheckpointWithoutAnAnswer(t *testing.T) {
 	x.text(next, "", "", "b")
 	x.text(next, "b", "", "")
 	x.release(next)
-	if names, _, err := x.c.Children(states); err != nil || len(names) > 1 { // the claim of the one that lost the mutex
+	if names, _, err := x.c.Children(x.b.set.chroot + states); err != nil || len(names) > 1 { // the claim of the one that lost the mutex
 		t.Errorf("left: %v, %v", names, err)
 	}
 }
 
 // What is no text of ours is reported, and not overwritten.
-func TestUnreadableCheckpoint(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func unreadableCheckpoint(t *testing.T, x *stand) {
 	s := x.session("owner")
 	x.try(s, 0, lease.Mine)
 	for _, garbage := range []string{"\x00", "a\n", "\xff", string(make([]byte, lease.MaxCheckpoint+1))} {
@@ -145,10 +139,8 @@ func TestUnreadableCheckpoint(t *testing.T) {
 }
 
 // Holds and checkpoints belong to their user, as the other nodes do.
-func TestStateACL(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
-	b := open(t, "zk://ops:hunter2@"+x.b.set.hosts[0])
+func stateACL(t *testing.T, x *stand) {
+	b := open(t, "zk://ops:hunter2@"+x.b.set.hosts[0]+x.b.set.chroot)
 	s := x.sessionBy(b, "owner")
 	x.try(s, time.Minute, lease.Mine)
 	x.text(s, "", "a", "a")
@@ -166,13 +158,11 @@ func TestStateACL(t *testing.T) {
 
 // Many mutexes, with holds and checkpoints, whose owners end in all ways: what is left is
 // what is documented, one small node of a kind a mutex, and the next owners remove the holds.
-func TestLeftovers(t *testing.T) {
-	t.Parallel()
+func leftovers(t *testing.T, x *stand) {
 	const mutexes = 120
-	x := newStand(t)
 	left := func() (holds, texts int, others []string) {
 		t.Helper()
-		names, _, err := x.c.Children(states)
+		names, _, err := x.c.Children(x.b.set.chroot + states)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,9 +50,7 @@ func TestHoldOutlivesALoss(t *testing.T) {
 
 // A JVM knows of latch nodes only: it may own the mutex as soon as its owner has gone. What
 // is left of the hold is kept from ours behind it.
-func TestHoldBesideTheJVM(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func holdBesideTheJVM(t *testing.T, x *stand) {
 	const length = 2 * time.Second
 	owner := x.session("owner")
 	began := time.Now()
@@ -74,9 +72,7 @@ func TestHoldBesideTheJVM(t *testing.T) {
 
 // The servers' clock was set back after a hold was made: it is made anew, so that it
 // lasts once more as long, not as long as the clock was set back.
-func TestHoldOfTheFuture(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func holdOfTheFuture(t *testing.T, x *stand) {
 	const length = time.Second
 	owner, next := x.session("owner"), x.session("next")
 	x.try(owner, length, lease.Mine)
@@ -103,9 +99,7 @@ func TestHoldOfTheFuture(t *testing.T) {
 
 // Who has waited for long reckons by a clock that may be faster than the servers'. It asks
 // them before it believes that a hold is over.
-func TestOldReadingOfTheTime(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func oldReadingOfTheTime(t *testing.T, x *stand) {
 	s := x.session("s")
 	x.try(s, 0, lease.Mine)
 	if err := s.readClock(t.Context(), s.cl); err != nil {
@@ -127,15 +121,13 @@ func TestOldReadingOfTheTime(t *testing.T) {
 	if err != nil || left > 0 || s.clock.at > now.at-time.Second {
 		t.Errorf("%v left, %v", left, err)
 	}
-	if names, _, err := x.c.Children(states); err != nil || strings.Contains(strings.Join(names, " "), "clock") {
+	if names, _, err := x.c.Children(x.b.set.chroot + states); err != nil || strings.Contains(strings.Join(names, " "), "clock") {
 		t.Errorf("left: %v, %v", names, err)
 	}
 }
 
 // A hold that cannot be read is reported, and not overwritten.
-func TestUnreadableHold(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func unreadableHold(t *testing.T, x *stand) {
 	x.try(x.session("other"), 0, lease.Mine) // the tree is there
 	for _, garbage := range []string{"", "1", `{"hold_ms":-1}`, `{"hold_ms":9223372036854775807}`, "\x00"} {
 		path := x.b.statePath(holdPrefix, "m")

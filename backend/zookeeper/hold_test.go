@@ -17,9 +17,7 @@ import (
 
 // A hold stands beside the queue from the acquisition on, is marked at the release, and
 // goes when it is over, with whoever comes next.
-func TestHoldNode(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func holdNode(t *testing.T, x *stand) {
 	const length = 1500 * time.Millisecond
 	owner := x.session("owner")
 	began := time.Now()
@@ -35,7 +33,7 @@ func TestHoldNode(t *testing.T) {
 	if h := x.holding(); h == nil || !h.Released || h.stat.Czxid != made.stat.Czxid {
 		t.Errorf("released: %+v", h)
 	}
-	before, _ := dump(x.c, "/")
+	before, _ := dump(x.c, x.b.set.chroot)
 	s, err := x.b.Inspect(t.Context(), "m")
 	if err != nil || s.State != lease.Cooldown || s.Owner != "" || s.Last != "owner" || !s.Released ||
 		s.Lease <= 0 || s.Lease > length {
@@ -44,7 +42,7 @@ func TestHoldNode(t *testing.T) {
 	if names, err := x.b.List(t.Context()); err != nil || len(names) != 1 || names[0] != "m" {
 		t.Errorf("%v, %v", names, err)
 	}
-	if after, _ := dump(x.c, "/"); after != before {
+	if after, _ := dump(x.c, x.b.set.chroot); after != before {
 		t.Errorf("looking changed\n%s\nto\n%s", before, after)
 	}
 
@@ -112,9 +110,7 @@ func TestHoldsOneAfterTheOther(t *testing.T) {
 }
 
 // An owner that dies right after it was given the mutex leaves its hold.
-func TestHoldOfADeadOwner(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func holdOfADeadOwner(t *testing.T, x *stand) {
 	const length = 3 * time.Second
 	owner := x.session("owner")
 	began := time.Now()
@@ -133,15 +129,13 @@ func TestHoldOfADeadOwner(t *testing.T) {
 
 // The answer to a claim is lost: the contender finds what it made, or, if it leaves, takes
 // the hold along, since nothing has run under it.
-func TestHoldWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func holdWithoutAnAnswer(t *testing.T, x *stand) {
 	before := x.session("before")
 	x.try(before, 0, lease.Mine) // the trees are there
 	x.release(before)
 	for _, leaves := range []bool{false, true} {
 		relay := backendtest.StartRelay(t, x.b.set.hosts[0])
-		s := x.sessionBy(open(t, "zk://"+relay.Addr), fmt.Sprint(leaves))
+		s := x.sessionBy(open(t, "zk://"+relay.Addr+x.b.set.chroot), fmt.Sprint(leaves))
 		cl, err := s.connect(8 * time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -172,9 +166,7 @@ func TestHoldWithoutAnAnswer(t *testing.T) {
 }
 
 // A hold that somebody deletes is over, and the owner does not put it back.
-func TestHoldDeleted(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func holdDeleted(t *testing.T, x *stand) {
 	owner := x.session("owner")
 	x.try(owner, time.Hour, lease.Mine)
 	if err := x.c.Delete(x.b.holdPath("m"), -1); err != nil {
@@ -193,16 +185,14 @@ func TestHoldDeleted(t *testing.T) {
 
 // A contender that has not seen a hold, because it read at different times or on a server
 // that lags behind, is refused by the transaction that claims the mutex.
-func TestHoldNotSeen(t *testing.T) {
-	t.Parallel()
-	x := newStand(t)
+func holdNotSeen(t *testing.T, x *stand) {
 	owner, next := x.session("owner"), x.session("next")
 	x.try(owner, time.Hour, lease.Mine)
 	x.try(next, 0, lease.Held)
 	x.release(owner)
 	claims := func() (n int) {
 		t.Helper()
-		names, _, err := x.c.Children(states)
+		names, _, err := x.c.Children(x.b.set.chroot + states)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,16 +12,41 @@ import (
 	"github.com/simba-lock/simba/lease"
 )
 
-// stand is one mutex on one server, with sessions that a test moves step by step.
+// TestHoldsAndCheckpoints has one server for all that is tried step by step.
+func TestHoldsAndCheckpoints(t *testing.T) {
+	t.Parallel()
+	z := serve(t, backendtest.ZooKeeperOptions{})
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *stand)
+	}{
+		{"HoldNode", holdNode},
+		{"HoldOfADeadOwner", holdOfADeadOwner},
+		{"HoldWithoutAnAnswer", holdWithoutAnAnswer},
+		{"HoldDeleted", holdDeleted},
+		{"HoldNotSeen", holdNotSeen},
+		{"HoldBesideTheJVM", holdBesideTheJVM},
+		{"HoldOfTheFuture", holdOfTheFuture},
+		{"OldReadingOfTheTime", oldReadingOfTheTime},
+		{"UnreadableHold", unreadableHold},
+		{"CheckpointBesideTheOthers", checkpointBesideTheOthers},
+		{"CheckpointWithoutAnAnswer", checkpointWithoutAnAnswer},
+		{"UnreadableCheckpoint", unreadableCheckpoint},
+		{"StateACL", stateACL},
+		{"Leftovers", leftovers},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.run(t, &stand{t, open(t, "zk://"+z.Addr+"/"+c.name), raw(t, z.Addr)})
+		})
+	}
+}
+
+// stand is one mutex in a directory of its own, with sessions that a test moves step by
+// step.
 type stand struct {
 	t *testing.T
 	b *Backend
 	c *zk.Conn // beside
-}
-
-func newStand(t *testing.T) *stand {
-	z := serve(t, backendtest.ZooKeeperOptions{})
-	return &stand{t, open(t, "zk://"+z.Addr), raw(t, z.Addr)}
 }
 
 func (x *stand) session(id string) *session {
