@@ -43,7 +43,7 @@ var names = [...]struct{ name, takes string }{
 	{"day of week", "0-7 or SUN-SAT, 0 and 7 being Sunday"},
 }
 
-// Parse reads five fields (minute, hour, day of a month, month, weekday) or a
+// Parse reads five fields (minute, hour, day, month, weekday) or a
 // word: @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually. Its
 // error is for the one who wrote the expression.
 func Parse(expr string, zone *time.Location) (*Spec, error) {
@@ -96,7 +96,7 @@ func five(fields []string) (*lib.SpecSchedule, error) {
 		if n == len(names)+1 {
 			hint = "; leave out seconds, or a year"
 		}
-		return nil, fmt.Errorf("it has %d fields, not the five: minute, hour, day of a month, month, weekday%s", n, hint)
+		return nil, fmt.Errorf("it has %d fields, not the five: minute, hour, day, month, weekday%s", n, hint)
 	}
 	const all = lib.Minute | lib.Hour | lib.Dom | lib.Month | lib.Dow
 	for i, field := range fields {
