@@ -310,3 +310,25 @@ func keeperKilled(h *byHand) {
 		h.t.Errorf("the second began %v after the keeper's death", second.first-at)
 	}
 }
+
+// TestByHandOutOfReach: a backend that does not answer has not said no, and not yes.
+func TestByHandOutOfReach(t *testing.T) {
+	t.Parallel()
+	relay := backendtest.StartRelay(t, backendtest.StartRedis(t, backendtest.RedisOptions{}).Addr)
+	h := newByHand(t, "redis://"+relay.Addr)
+	h.acquire("--ttl", "1m")
+	for _, fault := range []backendtest.RelayMode{backendtest.Blackhole, backendtest.Refuse} {
+		relay.Set(fault)
+		for _, step := range []string{"check", "renew", "release"} {
+			at := boot()
+			stdout, stderr := h.must(69, step, "--token-file", h.token, "--connect-timeout", "500ms")
+			if took := boot() - at; took > 2*time.Second || stdout != "" || !strings.HasPrefix(stderr, "simba: torture: ") {
+				t.Errorf("%s took %v and said %s%s", step, took, stdout, stderr)
+			}
+		}
+	}
+	relay.Set(backendtest.Pass)
+	h.must(0, "check", "--token-file", h.token)
+	h.must(0, "release", "--token-file", h.token)
+	h.must(lost, "check", "--token-file", h.token)
+}
