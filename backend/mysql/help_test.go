@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/simba-lock/simba/backend/backendtest"
 )
@@ -87,6 +88,20 @@ func status(t testing.TB, db asked, what string) (n int) {
 		t.Error(err)
 	}
 	return n
+}
+
+// settled waits until those who have just come have looked, each in its turn.
+func settled(t testing.TB, m *backendtest.MySQL) {
+	t.Helper()
+	until(t, "the first looks are over", func() error {
+		const moment = 500 * time.Millisecond
+		before := status(t, m.Admin, "Questions")
+		time.Sleep(moment)
+		if n := status(t, m.Admin, "Questions") - before - 2; n > 5 {
+			return fmt.Errorf("%d statements in %v", n, moment)
+		}
+		return nil
+	})
 }
 
 func TestMain(m *testing.M) {

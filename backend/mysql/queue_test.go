@@ -293,6 +293,7 @@ func TestCalmQueue(t *testing.T) {
 	}
 	queued(t, owner, waiters)
 	listening(t, m, name, waiters)
+	settled(t, m)
 	const measured = 8 * time.Second
 	before := status(t, m.Admin, "Questions")
 	connected := status(t, m.Admin, "Threads_connected")

@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/simba-lock/simba/lease"
 )
@@ -30,7 +29,7 @@ func (s *session) release(ctx context.Context, l *line, tombstone bool) error {
 	values := args{
 		"mutex": s.mutex, "me": s.id, "tombstone": false, "tombstone_life": ceil(lease.TombstoneLife),
 		"promise": ceil(lease.PromiseLife), "poll": ceil(pollPromise),
-		"rest": ceil(time.Duration(s.hold - lease.BootClock{}.Now())),
+		"rest": ceil(s.hold - lease.BootClock{}.Now()),
 	}
 	leave := func() error {
 		if tombstone {
