@@ -203,6 +203,10 @@ type ReleaseRequest struct {
 	// Tombstone: a call of this contender went unanswered. Keep its id as spent
 	// for TombstoneLife, so that a request that runs late takes nothing.
 	Tombstone bool
+	// Unused: nothing ran under the ownership, if there was one: the answer was lost, or
+	// came too late to begin anything. Its hold ends with it, since nothing was done
+	// that others would be kept from, and the next attempt of the same run is one of them.
+	Unused bool
 }
 
 // TombstoneLife is how long a departed contender's id stays spent: longer than

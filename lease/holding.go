@@ -27,7 +27,7 @@ func (m *machine) own(now Instant, f *flight, a Answer) {
 		m.leave(now, ErrRevoked, false)
 		return
 	}
-	m.phase = holding
+	m.phase, m.worked = holding, true
 	if m.hold > 0 {
 		m.holdEnd = now + m.hold
 	}
@@ -195,6 +195,7 @@ func (m *machine) lose(a Answer) {
 func (m *machine) workEnded(now Instant, err error) {
 	revoked := errors.Is(m.stopCause, ErrRevoked)
 	late := errors.Is(err, ErrLate) && (m.stopCause == nil || errors.Is(m.stopCause, ErrLost)) && !revoked
+	m.worked = !errors.Is(err, ErrLate)
 	result := err
 	if errors.Is(m.stopCause, ErrLost) && !late {
 		result = joined(m.stopCause, err)

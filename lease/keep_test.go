@@ -83,10 +83,8 @@ func TestKeepWhatIsNotInOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				var c *contending
-				c = b.run(b.config(), func(ctx context.Context, h *lease.Holder) error {
+				c := b.run(b.config(), func(ctx context.Context, h *lease.Holder) error {
 					if errors.Is(test.want, enough) {
-						c.cancel(enough)
 						<-ctx.Done()
 					} else {
 						b.mem.Inject(backendtest.Fault{Op: backendtest.OpRenew, Do: backendtest.LoseReply})
@@ -94,6 +92,9 @@ func TestKeepWhatIsNotInOrder(t *testing.T) {
 					return test.work(ctx, h)
 				})
 				c.holder(t)
+				if errors.Is(test.want, enough) {
+					c.cancel(enough)
+				}
 				if err := <-c.done; !errors.Is(err, test.want) || errors.Is(err, lease.ErrKeep) {
 					t.Fatal(err)
 				}

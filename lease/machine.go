@@ -72,6 +72,7 @@ type machine struct {
 	state     string
 	stopCause error // why the work was told to stop
 	lost      bool  // the mutex is not ours any more
+	worked    bool  // something may have run under this id
 	reassert  bool
 	clockLo   time.Duration // backend clock minus ours: between lo and hi
 	clockHi   time.Duration

@@ -68,6 +68,30 @@ func TestRule07TooLateToStart(t *testing.T) {
 	})
 }
 
+// What was given back too late to begin anything under it keeps nobody out, not the next attempt of the same run either.
+func TestRule07HoldsOnlyWhatRan(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.mem.Inject(backendtest.Fault{Op: backendtest.OpTry, Do: backendtest.DelayReply, Delay: 4 * time.Second, Times: 1})
+		b.terms, _ = lease.NewTerms(3*time.Second, 6*time.Second, lease.Unset)
+		cfg := b.config()
+		cfg.Hold = time.Hour
+		starts := 0
+		c := b.run(cfg, func(context.Context, *lease.Holder) error {
+			if starts++; starts == 1 {
+				return lease.ErrLate
+			}
+			return nil
+		})
+		if err := <-c.done; err != nil || starts != 2 {
+			t.Fatal(err, starts)
+		}
+		b.within(4*time.Second, 10*time.Second)
+		if s := b.inspect(); s.State != lease.Cooldown {
+			t.Fatalf("the work that ran is not held: %+v", s)
+		}
+	})
+}
+
 func TestRule09InOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		first := b.run(b.config(), holdFor(10*time.Second))

@@ -9,7 +9,7 @@ import (
 // contend begins with a new id. An id that was given back or has left is spent:
 // a release of it that is delayed could free what a later attempt was told is its.
 func (m *machine) contend(now Instant) {
-	m.phase = contending
+	m.phase, m.worked = contending, false
 	m.id = m.newID()
 	m.fence, m.state, m.told = 0, StateWaiting, ""
 	m.unanswered, m.sentAny, m.anew = false, false, false
@@ -214,7 +214,7 @@ func (m *machine) depart(now, by Instant, result error, anew bool) {
 
 func (m *machine) release(now Instant) {
 	deadline := min(now+m.tryTimeout(), m.leaveBy)
-	m.call(now, action{op: opRelease, release: ReleaseRequest{Tombstone: m.unanswered}}, flight{deadline: deadline})
+	m.call(now, action{op: opRelease, release: ReleaseRequest{Tombstone: m.unanswered, Unused: !m.worked}}, flight{deadline: deadline})
 }
 
 // left ends the id. An error says that it may linger in the store, where it

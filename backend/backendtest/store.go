@@ -166,6 +166,9 @@ func (s *Store) Release(now time.Duration, name, id string, r lease.ReleaseReque
 	if rec := &m.record; rec.owner == id && !rec.released {
 		rec.released = true
 		rec.end = min(rec.end, now)
+		if r.Unused {
+			rec.hold = 0
+		}
 		m.version++
 	}
 	if m.embargo.owner == id && m.embargoed(now) {

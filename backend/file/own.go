@@ -288,14 +288,20 @@ func (o *ownership) writeRecord(p *place) {
 }
 
 // sign writes into the record that the owner has released, unless the path
-// leads to what somebody else has locked by now.
-func (o *ownership) sign(p *place) {
+// leads to what somebody else has locked by now. What was of no use is not held.
+func (o *ownership) sign(p *place, unused bool) {
 	if !o.inPlace(p) {
 		return
 	}
 	_ = unix.Unlinkat(p.dir, revokeName, 0)
-	if o.begun && len(o.rec.Pending) > 0 {
+	ends := o.begun && len(o.rec.Pending) > 0
+	if ends {
 		o.rec.Pending = nil
+	}
+	if unused {
+		o.rec.Hold = 0
+	}
+	if ends || unused {
 		o.writeRecord(p)
 	} else {
 		o.keepRecord(p)

@@ -280,7 +280,7 @@ func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 	}
 	if s.own != nil {
 		if err == nil {
-			s.own.sign(p)
+			s.own.sign(p, r.Unused)
 		}
 		s.own.close()
 		s.own = nil

@@ -21,8 +21,6 @@ type session struct {
 	owns  bool   // as far as is known
 	score string // its place in the queue, kept through an emptied store
 	ear   *ear   // while it listens
-	tried bool   // it asked for the mutex
-	told  bool   // it was told in time that it owns it, so something may have run
 	hold  time.Time
 }
 
@@ -30,28 +28,26 @@ type session struct {
 func (s *session) Try(ctx context.Context, r lease.TryRequest) (lease.Answer, error) {
 	s.mu.Lock()
 	left, score, ear := s.left, s.score, s.ear
-	s.tried = s.tried || !left
 	s.mu.Unlock()
 	if left {
 		return lease.Answer{}, lease.ErrSpent
 	}
-	hears, began := ear.hears(), time.Now() // before the request is sent
+	hears := ear.hears()
 	got, a, err := s.ask(ctx, acquire, r.Lease,
 		s.id, ms(r.Lease), ms(r.TTL), bit(r.Queue), bit(r.StartOver), s.info, score,
 		r.Seen.Owner, r.Seen.Fence, r.Seen.Birth, ms(r.Seen.Lease), bit(s.b.set.kind == cluster), ms(r.Hold))
 	if err != nil {
 		if got.state() == "mine" && lease.IsPermanent(err) {
 			// It was written, and WAIT is refused. After a refusal nobody asks for a release.
-			_ = s.Release(ctx, lease.ReleaseRequest{})
+			_ = s.Release(ctx, lease.ReleaseRequest{Unused: true})
 		}
 		return lease.Answer{}, err
 	}
 	mine := a.State == lease.Mine
 	s.mu.Lock()
 	s.score, s.owns = got.score(), mine
-	// Nothing is begun on an answer that took as long as the ttl.
-	if mine && !s.told && (r.TTL <= 0 || time.Since(began) < r.TTL) {
-		s.told, s.hold = true, time.Now().Add(r.Hold)
+	if mine {
+		s.hold = time.Now().Add(r.Hold)
 	}
 	now := s.ear
 	s.mu.Unlock()
@@ -88,28 +84,24 @@ func (s *session) Renew(ctx context.Context, r lease.RenewRequest) (lease.Answer
 	}
 	if a.State == lease.Mine {
 		s.mu.Lock()
-		s.told, s.hold = true, time.Now().Add(r.Hold)
+		s.hold = time.Now().Add(r.Hold)
 		s.mu.Unlock()
 	}
 	return a, nil
 }
 
-// Release is [lease.Session.Release]. A hold ends with it if the contender was never
-// told, or not in time, that the mutex is its own: whatever it acquired by a request
-// whose answer was lost or late, nothing ran, and a run may be due, its own next
-// attempt too. Whoever releases
-// for another process did not ask for the mutex itself, and cannot know.
+// Release is [lease.Session.Release].
 func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 	s.mu.Lock()
 	s.left, s.owns = true, false
-	unused, rest := s.tried && !s.told, max(time.Until(s.hold), 0)
+	rest := max(time.Until(s.hold), 0)
 	s.mu.Unlock()
 	tomb := int64(0)
 	if r.Tombstone {
 		tomb = ms(lease.TombstoneLife)
 	}
 	return s.b.on(ctx, s.mutex, func(lib *goredis.Client) error {
-		_, err := release().run(ctx, lib, s.mutex, s.id, tomb, bit(s.b.set.kind == cluster), ms(rest), bit(unused))
+		_, err := release().run(ctx, lib, s.mutex, s.id, tomb, bit(s.b.set.kind == cluster), ms(rest), bit(r.Unused))
 		return err
 	})
 }
