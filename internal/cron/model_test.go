@@ -18,7 +18,8 @@ type model struct {
 	closest int64
 
 	highest int64 // what the clock has shown at most
-	last    int64 // when it last showed a matching time
+	last    int64 // when it last showed a matching time,
+	time    int64 // and which
 	due     []int64
 }
 
@@ -112,10 +113,10 @@ func (m *model) matches(naive int64) bool {
 func (m *model) look(instant, naive int64) {
 	if m.stars[0] || m.stars[1] {
 		if naive%60 == 0 && m.matches(naive) {
-			if instant-m.last >= m.closest {
+			if instant-m.last >= m.closest || naive > m.time {
 				m.due = append(m.due, instant)
 			}
-			m.last = instant
+			m.last, m.time = instant, naive
 		}
 		return
 	}

@@ -15,8 +15,8 @@ const (
 // Next is the first tick after t; zero if there never is one (30 February).
 //
 // A line that counts by the clock is due whenever the clock shows a matching
-// time, in both passes of an hour that comes twice, but no sooner after the time
-// before than its fields ever have it. A line of fixed times is due once for each
+// time, in both passes of an hour that comes twice, but after the clock went back
+// no sooner than its fields ever have it. A line of fixed times is due once for each
 // matching time: when the clock first shows it, or goes past it.
 func (s *Spec) Next(t time.Time) time.Time {
 	return s.time(s.next(t.Unix()))
@@ -131,14 +131,19 @@ func (s *Spec) shown(instant int64) (int64, bool) {
 	}
 }
 
-// hasty is whether clocks, set back meanwhile, showed another matching time less
-// long ago than the fields have between two: the hourly 1:45 comes again after
-// half an hour where clocks go back by that.
+// hasty is whether clocks were set back since they last showed a matching time,
+// less long ago than the fields have between two: the hourly 1:45 comes again
+// after half an hour where clocks go back by that.
 func (s *Spec) hasty(tick int64) bool {
 	since := tick - s.closest + 1
 	if _, end := s.period(since); end > tick {
 		return false
 	}
-	before, _ := s.shown(since)
-	return before < tick
+	now, _ := s.period(tick)
+	hasty := false
+	for last, ok := s.shown(since); ok && last < tick; last, ok = s.shown(last + 1) {
+		then, _ := s.period(last)
+		hasty = last+then >= tick+now
+	}
+	return hasty
 }
