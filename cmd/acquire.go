@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -220,6 +221,8 @@ func (a *app) acquire(ctx context.Context, o *acquireOptions) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	defer onSignals(func(sig syscall.Signal) { giveUp(&ended{sig: sig}) })()
+	// A reader of the token who is gone must not end acquire with the mutex held.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if !staysInStore(o.url) || o.watch.PID != 0 {
 		return a.detach(ctx, o.order(), func(token string) error { return o.hand(a, token) })
 	}

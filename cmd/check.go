@@ -134,8 +134,8 @@ func (f *tokenFlags) state(ctx context.Context, b lease.Backend) (answer, error)
 	case errors.Is(there, errSilent):
 		// It may have been frozen for long, and cannot say how far its lease has run.
 		return got, &coded{fmt.Errorf("%w: process %d; in the backend it still owns the mutex", there, f.Keeper.PID), exitUnavailable}
-	case errors.Is(there, errNoKeeper) && f.Keeper.same():
-		got.Held, got.Why = false, errNoKeeper.Error()
+	case there != nil && f.Keeper.dead():
+		got.Held, got.Why = false, errDead.Error()
 	}
 	return got, nil
 }

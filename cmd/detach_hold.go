@@ -194,7 +194,8 @@ func (k *keeper) attend() error {
 	var random [8]byte
 	_, _ = rand.Read(random[:])
 	name := hex.EncodeToString(random[:]) + socketNames
-	k.at = keeperAt{PID: os.Getpid(), Host: lease.Host(), World: world(), Socket: filepath.Join(dir, name)}
+	self, _ := findProcess(os.Getpid())
+	k.at = keeperAt{PID: self.PID, Started: self.Started, Host: lease.Host(), World: world(), Socket: filepath.Join(dir, name)}
 	if k.socket, err = listen(dir, name); err != nil {
 		return fmt.Errorf("cannot be reached at a socket in %s: %w", dir, err)
 	}

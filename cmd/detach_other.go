@@ -17,7 +17,10 @@ func beFound(string) {}
 func world() string { return "" }
 
 // watched is a process whose end is waited for.
-type watched struct{ PID int }
+type watched struct {
+	PID     int
+	Started int64 // not known here
+}
 
 var errNoProcess = errors.New("there is no such process")
 

@@ -51,7 +51,8 @@ const (
 )
 
 var (
-	errNoKeeper = errors.New("the process that kept the lease is gone")
+	errNoKeeper = errors.New("the process that keeps the lease cannot be reached")
+	errDead     = errors.New("the process that kept the lease is gone")
 	errApart    = errors.New("the process that keeps the lease belongs to another user")
 	errSilent   = errors.New("the process that keeps the lease does not answer")
 )
@@ -156,11 +157,14 @@ func listen(dir, name string) (*net.UnixListener, error) {
 	return l, os.Chdir("/")
 }
 
-// here tells whether the keeper is on this host, as far as names tell.
-func (k *keeperAt) here() bool { return k.Host == lease.Host() }
-
-// same tells whether a keeper that cannot be found from here has ended.
-func (k *keeperAt) same() bool { return k.here() && k.World == world() }
+// dead tells whether the keeper has ended, as far as that can be seen from here.
+func (k *keeperAt) dead() bool {
+	if k.Host != lease.Host() || k.World != world() {
+		return false
+	}
+	now, err := findProcess(k.PID)
+	return err != nil || now.Started != k.Started
+}
 
 // ask asks the keeper of a lease, within limit. errNoKeeper: nobody listens there any
 // more, errSilent: there is no answer, errApart: it is not for us to ask.

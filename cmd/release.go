@@ -122,8 +122,8 @@ func (a *app) releaseFrom(ctx context.Context, o *releaseOptions, b lease.Backen
 	if lost := o.notOwner(&s); lost != "" {
 		return lostError(lost)
 	}
-	if errors.Is(why, errNoKeeper) && o.Keeper.same() {
-		return lostError(why.Error() + "; in the backend it ends by itself")
+	if o.Keeper.dead() {
+		return lostError(errDead.Error() + "; in the backend it ends by itself")
 	}
 	_, err = persist(ctx, o.connectTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, b.Revoke(ctx, o.Mutex, o.Owner)

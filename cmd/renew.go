@@ -91,8 +91,8 @@ func (a *app) renewThere(ctx context.Context, o *renewOptions, b lease.Backend, 
 		return unavailable(known)
 	case o.notOwner(&s) != "":
 		return lostError(o.notOwner(&s))
-	case errors.Is(err, errNoKeeper) && o.Keeper.same():
-		return lostError(errNoKeeper.Error() + "; in the backend it ends by itself")
+	case o.Keeper.dead():
+		return lostError(errDead.Error() + "; in the backend it ends by itself")
 	}
 	return &coded{fmt.Errorf("only the process that keeps the lease can renew it, which is %d on %s, and it cannot be reached from here",
 		o.Keeper.PID, escape(o.Keeper.Host)), exitUnavailable}

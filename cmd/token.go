@@ -37,10 +37,11 @@ type token struct {
 
 // keeperAt is where the process is that keeps a lease.
 type keeperAt struct {
-	PID    int    `json:"p"`
-	Host   string `json:"n"`
-	World  string `json:"w,omitempty"` // see world
-	Socket string `json:"s"`
+	PID     int    `json:"p"`
+	Started int64  `json:"t,omitempty"` // see watched
+	Host    string `json:"n"`
+	World   string `json:"w,omitempty"` // see world
+	Socket  string `json:"s"`
 }
 
 const (
@@ -126,7 +127,8 @@ func (f *tokenFlags) add(flags *pflag.FlagSet) {
 
 // complete finds the token, in an argument, the file named, or their variables.
 func (f *tokenFlags) complete(a *app, flags *pflag.FlagSet, args []string) (err error) {
-	text, from := "", "the argument"
+	var text string
+	from := "the argument"
 	inEnv, set := a.getenv(tokenVariable)
 	switch {
 	case len(args) > 1:
