@@ -112,7 +112,7 @@ func (k *keeper) last(err error) report {
 	} else if err != nil {
 		r.Text = err.Error()
 	}
-	k.msg.flush(lastWords)
+	k.msg.flush()
 	return r
 }
 
@@ -274,7 +274,7 @@ func (k *keeper) extend(ttl, rest time.Duration) {
 func (k *keeper) handOver(ctx context.Context, h *lease.Holder) error {
 	t := newToken(k.options(), k.backend.Name(), h)
 	t.Keeper = &k.at
-	k.msg.flush(lastWords)
+	k.msg.flush()
 	k.say(report{Token: t.String()})
 	late, free := k.clock.At(k.clock.Now() + k.order.TTL)
 	defer free()

@@ -79,8 +79,8 @@ func (m *messages) droppedNote() []byte {
 	return fmt.Appendf(nil, "simba: %d messages were dropped, since nobody read them\n", n)
 }
 
-// flush returns when all that was written so far has arrived, or after limit.
-func (m *messages) flush(limit time.Duration) {
+// flush returns when all that was written so far has arrived, or after lastWords.
+func (m *messages) flush() {
 	m.mu.Lock()
 	used := m.used
 	m.mu.Unlock()
@@ -91,7 +91,7 @@ func (m *messages) flush(limit time.Duration) {
 	if !m.enqueue(func() { close(done) }) {
 		return
 	}
-	timer := time.NewTimer(limit)
+	timer := time.NewTimer(lastWords)
 	defer timer.Stop()
 	select {
 	case <-done:

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -237,7 +236,7 @@ func (m *metrics) text() string {
 		if len(names) == 0 {
 			continue
 		}
-		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(a, b) })
+		slices.Sort(names)
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", f.name, f.help, f.name, f.kind)
 		for _, s := range names {
 			fmt.Fprintf(&b, "%s %s\n", s, strconv.FormatFloat(m.series[s], 'f', -1, 64))

@@ -48,7 +48,7 @@ func (a *app) finish(ran *cobra.Command, err error) int {
 	if err != nil && !errors.As(err, &end) {
 		a.log.Error(message(ran, err), keyStatus, int(status))
 	}
-	a.msg.flush(lastWords)
+	a.msg.flush()
 	if end != nil && end.sig != 0 {
 		guard.DieOf(end.sig)
 	}

@@ -169,21 +169,20 @@ func (s *scheduler) oneRun(ctx context.Context, h *lease.Holder, begun schedule.
 	s.env = append(slices.Clone(s.environ), tickVariable+"="+begun.Tick.UTC().Format(schedule.Stamp))
 	s.doesNow(func() string { return "leads; the run of " + when(begun.Tick, time.Now()) + " goes on" })
 	s.log.Info("begun", "tick", begun.Tick.UTC().Format(schedule.Stamp))
-	if err := s.launchRun(); err != nil {
-		s.ran(begun, &coded{err, exitFault}, began)
-		return nil
+	end := s.launchRun()
+	if end == nil {
+		end = s.work(ctx, h)
+		s.dropGuard()
+		if end == nil {
+			end = s.jobEnd()
+		}
 	}
-	err := s.work(ctx, h)
-	s.dropGuard()
-	switch {
-	case errors.Is(err, lease.ErrLate):
-		return err // the mutex is given back, and the tick is begun under the next lease
-	case ctx.Err() != nil:
-		return nil // the run was stopped with it
-	case err == nil:
-		err = s.jobEnd()
+	if errors.Is(end, lease.ErrLate) {
+		return lease.ErrLate // the mutex is given back, and the tick is begun under the next lease
 	}
-	s.ran(begun, err, began)
+	if ctx.Err() == nil { // else the run was stopped, which is told
+		s.ran(begun, end, began)
+	}
 	return nil
 }
 
@@ -228,7 +227,7 @@ func (s *scheduler) launchRun() error {
 		KeepStdio: true, // for the next run
 	})
 	if err != nil {
-		return fmt.Errorf("cannot start the guard: %w", err)
+		return &coded{fmt.Errorf("cannot start the guard: %w", err), exitFault}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -70,7 +70,7 @@ func (l *waitingLine) erase() {
 	if l.shown {
 		l.shown = false
 		_, _ = l.msg.Write([]byte(eraseLine))
-		l.msg.flush(lastWords)
+		l.msg.flush()
 	}
 }
 

@@ -83,8 +83,8 @@ func (p *Plan) onGrid(now time.Time, last Record, owned time.Time) Due {
 	if last.Tick.IsZero() {
 		return Due{Tick: later(p.NotBefore, owned)}
 	}
-	n := now.Sub(last.Tick) / p.Every
-	return Due{Tick: last.Tick.Add(max(n, 1) * p.Every), Merged: n > 1}
+	n := max(int64(now.Sub(last.Tick)/p.Every), 1)
+	return Due{Tick: last.Tick.Add(time.Duration(n) * p.Every), Merged: n > 1}
 }
 
 // afterEnd: the end of a run whose owner died is not known. It was before
