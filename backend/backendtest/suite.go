@@ -66,6 +66,7 @@ func Suite(t *testing.T, h Harness) {
 		{"VanishedRecord", vanishedRecord},
 		{"DeadOwner", deadOwner},
 		{"KeepsHold", keepsHold},
+		{"HoldUnused", holdsNothing},
 		{"Checkpoint", checkpoint},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -57,6 +57,30 @@ func keepsHold(x *bench) {
 	}
 }
 
+// holdsNothing: nothing ran under the ownership, so others need not wait.
+func holdsNothing(x *bench) {
+	owner := x.contender("late")
+	r := owner.request(true)
+	r.Hold = time.Hour
+	a, err := owner.Try(x.Context(), r)
+	if err != nil {
+		x.Fatal(err)
+	}
+	owner.is(a, lease.Mine)
+	waiter := x.contender("waiter")
+	waiter.is(waiter.try(true), lease.Held)
+	if err := owner.Release(x.Context(), lease.ReleaseRequest{Unused: true}); err != nil {
+		x.Fatal(err)
+	}
+	if got := waiter.gets(time.Time{}, time.Now()); got.Fence <= a.Fence {
+		x.Errorf("fence %d after %d", got.Fence, a.Fence)
+	}
+	waiter.release()
+	if s := x.inspect(); s.State != lease.Free {
+		x.Errorf("afterwards: %+v", s)
+	}
+}
+
 // gets contends until the mutex is its own, which must not be before an instant
 // and should be soon after another.
 func (p *party) gets(notBefore, soonAfter time.Time) lease.Answer {

@@ -11,7 +11,7 @@ import (
 func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 	return s.use(ctx, func(l *line) error {
 		s.left = true // also if it fails: nothing may be asked for under this id
-		err := s.release(ctx, l, r.Tombstone)
+		err := s.release(ctx, l, r)
 		if number(err) == noSuchTable {
 			return nil
 		}
@@ -25,11 +25,15 @@ func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 // release ends an ownership, or else a place in the queue. With a tombstone the
 // id is buried first: an acquire that runs between the two is undone by the
 // second, one that runs later finds the grave.
-func (s *session) release(ctx context.Context, l *line, tombstone bool) error {
+func (s *session) release(ctx context.Context, l *line, r lease.ReleaseRequest) error {
+	tombstone, rest := r.Tombstone, s.hold-lease.BootClock{}.Now()
+	if r.Unused {
+		rest = 0
+	}
 	values := args{
-		"mutex": s.mutex, "me": s.id, "tombstone": false, "tombstone_life": ceil(lease.TombstoneLife),
+		"mutex": s.mutex, "me": s.id, "unused": r.Unused, "tombstone": false, "tombstone_life": ceil(lease.TombstoneLife),
 		"promise": ceil(lease.PromiseLife), "poll": ceil(pollPromise),
-		"rest": ceil(s.hold - lease.BootClock{}.Now()),
+		"rest": ceil(rest),
 	}
 	leave := func() error {
 		if tombstone {

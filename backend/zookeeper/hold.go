@@ -186,7 +186,7 @@ func (s *session) lastOfHold(cl *client) (any, error) {
 		return nil, nil
 	}
 	path := s.b.holdPath(s.mutex)
-	if !s.claimed || !s.told || cl.clock.Now() >= s.holdEnd {
+	if !s.claimed || !s.told || s.unused || cl.clock.Now() >= s.holdEnd {
 		return &zk.DeleteRequest{Path: path, Version: -1}, nil
 	}
 	h := s.hold

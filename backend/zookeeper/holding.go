@@ -107,7 +107,7 @@ func (s *session) notOurs(ctx context.Context, cl *client) (lease.Answer, error)
 
 // Release removes our nodes. What a request that is still on its way could make
 // ends with the session: the server takes nothing from it once it is closed.
-func (s *session) Release(ctx context.Context, _ lease.ReleaseRequest) error {
+func (s *session) Release(ctx context.Context, r lease.ReleaseRequest) error {
 	s.mu.Lock()
 	s.spent = true
 	cl := s.cl
@@ -119,6 +119,7 @@ func (s *session) Release(ctx context.Context, _ lease.ReleaseRequest) error {
 		return err
 	}
 	defer s.leave()
+	s.unused = r.Unused
 	if err := s.giveUp(ctx, cl); err != nil && !errors.Is(err, errExpired) {
 		return err
 	}

@@ -43,6 +43,7 @@ type session struct {
 	claiming bool       // a claim may be there
 	claimed  bool       // the mutex is ours
 	told     bool       // and that was answered to somebody who can have begun to work
+	unused   bool       // or its release says that nothing has run
 	bare     bool       // and somebody deleted the claim
 	hold     hold       // written together with the claim; Owner empty: none
 	holdEnd  lease.Instant
