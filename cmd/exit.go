@@ -75,7 +75,7 @@ func statusOf(err error) exitCode {
 		return end.code
 	case errors.As(err, &code):
 		return code.code
-	case errors.As(err, &usage), errors.Is(err, lease.ErrTerms), errors.Is(err, lease.ErrNoHold), errors.Is(err, lease.ErrName),
+	case errors.As(err, &usage), errors.Is(err, lease.ErrTerms), errors.Is(err, lease.ErrName),
 		errors.Is(err, backend.ErrURL):
 		return exitUsage
 	case errors.Is(err, guard.ErrNotFound):

@@ -149,7 +149,7 @@ func (s *scheduler) checkpoint(ctx context.Context, h *lease.Holder, from, to st
 			return got, nil
 		case ctx.Err() != nil:
 			return "", ctx.Err()
-		case lease.IsPermanent(err), errors.Is(err, lease.ErrNoCheckpoint):
+		case lease.IsPermanent(err):
 			return "", fmt.Errorf("the last tick cannot be kept: %w", err)
 		}
 		// Also if it says that the mutex is somebody else's: the lease will notice.

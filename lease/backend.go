@@ -45,16 +45,9 @@ type Backend interface {
 	Close() error
 }
 
-// Keeper is a Backend that can keep a mutex from everybody after its owner is gone,
-// see [TryRequest.Hold].
-type Keeper interface {
-	Backend
-	KeepsHolds()
-}
-
 // Session is one contender's dealings with one mutex. Its calls come one at a
 // time (an abandoned one, whose context ended, may still be on its way out),
-// only Listen runs beside the others.
+// only Listen and Checkpoint run beside the others.
 type Session interface {
 	// Try takes the mutex in one atomic step if it is this contender's turn.
 	// For the owner itself it answers Mine again: the same lease, the same fence.
@@ -77,22 +70,19 @@ type Session interface {
 	// where there is no way to be woken. It rings Ready once it hears.
 	Listen(ctx context.Context, ring func(Ring)) error
 
+	// Checkpoint keeps a short text with the mutex for the owners to come, such as the
+	// last tick of a schedule. It is written by owners only, outlives them, and stays for
+	// CheckpointLife at least unless the store itself is emptied. One text is put in
+	// the place of another, in one atomic step, if this contender owns the mutex and
+	// from is what is there (empty: nothing is). The answer is what is there afterwards,
+	// so to says that it was done, by this call or by one before whose answer was lost;
+	// with equal texts it only reads. The texts are printable ASCII of MaxCheckpoint bytes
+	// at most. ErrNotOwner if the contender does not own the mutex. It may be called beside
+	// the other calls.
+	Checkpoint(ctx context.Context, from, to string) (string, error)
+
 	// Close frees what the session holds, without leaving the queue.
 	Close() error
-}
-
-// Checkpointed is a Session that keeps a short text with its mutex for the owners to come,
-// such as the last tick of a schedule. The text is written by owners only, outlives
-// them, and stays for CheckpointLife at least unless the store itself is emptied.
-type Checkpointed interface {
-	Session
-	// Checkpoint puts one text in the place of another, in one atomic step, if this
-	// contender owns the mutex and from is what is there (empty: nothing is). It
-	// answers what is there afterwards, so to says that it was done, by this call or
-	// by one before whose answer was lost; with equal texts it only reads. The texts are
-	// printable ASCII of MaxCheckpoint bytes at most. ErrNotOwner if the contender does
-	// not own the mutex. It may be called beside the other calls.
-	Checkpoint(ctx context.Context, from, to string) (string, error)
 }
 
 const (
@@ -162,7 +152,7 @@ type TryRequest struct {
 	Lease time.Duration // L asked for
 	TTL   time.Duration // the part of L that is the ttl, for those who read the record
 	// Hold: for so long from the acquisition on nobody else may own the mutex,
-	// whatever becomes of the owner ([Keeper]). After a release, or the end of the
+	// whatever becomes of the owner. After a release, or the end of the
 	// lease, the answer to others is Cooldown until then.
 	Hold  time.Duration
 	Queue bool // if it is not free, join the queue (or stay in it)
@@ -293,8 +283,6 @@ var (
 	ErrNoPush = errors.New("waking is not available")
 	// ErrNotOwner (Revoke, Checkpoint): the contender named does not own the mutex.
 	ErrNotOwner = errors.New("not the owner")
-	// ErrNoCheckpoint: the backend keeps no texts.
-	ErrNoCheckpoint = errors.New("this backend cannot keep a checkpoint")
 	// ErrForeign (Revoke): the owner is of a kind that would not hear it.
 	ErrForeign = errors.New("the owner does not understand revocation")
 )

@@ -19,7 +19,7 @@ type Config struct {
 	// still waits out a promise to a waiter, two seconds at most).
 	Wait time.Duration
 	// Hold keeps the mutex unavailable for so long from the acquisition on, also
-	// when the work ends sooner or this process dies. The backend must be a [Keeper].
+	// when the work ends sooner or this process dies.
 	Hold time.Duration
 	// ConnectTimeout bounds the first contact; zero means the default. Later
 	// outages are waited out under Wait.
@@ -53,8 +53,6 @@ var (
 	ErrLost = errors.New("ownership was lost")
 	// ErrRevoked is the ErrLost of an owner that was told to give up the mutex.
 	ErrRevoked = fmt.Errorf("%w: it was revoked", ErrLost)
-	// ErrNoHold: the backend cannot keep a mutex after its owner is gone.
-	ErrNoHold = errors.New("this backend cannot keep a mutex after its owner is gone")
 	// ErrLate is what the work returns if it found out that its lease had run
 	// too far before it began anything: Do gives the mutex back and contends anew.
 	ErrLate = errors.New("too late to start under this lease")

@@ -13,14 +13,11 @@ import (
 // Its error is nil or the work's own if ownership lasted; ErrLost (joined with
 // the work's) if it did not; *BusyError if the mutex stayed busy;
 // ErrUnreachable, or what IsPermanent recognises, if the backend did not let
-// it; ErrNoHold if it cannot do what Hold asks for; ErrTerms if the backend grants a lease in which the terms do not fit; the
+// it; ErrTerms if the backend grants a lease in which the terms do not fit; the
 // cause of ctx if that ended while it waited.
 func Do(ctx context.Context, cfg Config, work Work) error {
 	if err := CheckName(cfg.Mutex); err != nil {
 		return err
-	}
-	if _, ok := cfg.Backend.(Keeper); cfg.Hold > 0 && !ok {
-		return ErrNoHold
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -57,13 +57,9 @@ func (h *Holder) Anchors() []*os.File {
 	return nil
 }
 
-// Checkpoint is that of the session, see [Checkpointed]; ErrNoCheckpoint if the backend
-// has none.
+// Checkpoint is that of the session, see [Session].
 func (h *Holder) Checkpoint(ctx context.Context, from, to string) (string, error) {
-	if s, ok := h.session.(Checkpointed); ok {
-		return s.Checkpoint(ctx, from, to)
-	}
-	return "", ErrNoCheckpoint
+	return h.session.Checkpoint(ctx, from, to)
 }
 
 // extend is called by one goroutine only.

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	_ lease.Backend      = (*Memory)(nil)
-	_ lease.Checkpointed = (*session)(nil)
+	_ lease.Backend = (*Memory)(nil)
+	_ lease.Session = (*session)(nil)
 )
 
 // Memory is a backend around a [Store], with a clock and with faults that a
@@ -100,9 +100,6 @@ func (m *Memory) Fingerprint() string {
 
 // Name is memory: and the name given.
 func (m *Memory) Name() string { return m.name }
-
-// KeepsHolds makes it a lease.Keeper.
-func (m *Memory) KeepsHolds() {}
 
 // Session is of lease.Backend, as are the ones below.
 func (m *Memory) Session(mutex string, c lease.Contender) lease.Session {

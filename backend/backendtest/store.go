@@ -183,7 +183,7 @@ func (s *Store) Release(now time.Duration, name, id string, r lease.ReleaseReque
 	return m.wake(now)
 }
 
-// Checkpoint is [lease.Checkpointed.Checkpoint].
+// Checkpoint is [lease.Session.Checkpoint].
 func (s *Store) Checkpoint(now time.Duration, name, id, from, to string) (string, error) {
 	m := s.mutexes[name]
 	if m == nil || !m.owned(now) || m.record.owner != id {

@@ -12,9 +12,6 @@ import (
 // died; only the owner may write, and only over what it knows.
 func checkpoint(x *bench) {
 	first := x.contender("first")
-	if _, ok := first.Session.(lease.Checkpointed); !ok {
-		return
-	}
 	first.refused("", "a")
 	first.own()
 	first.text("", "", "")
@@ -68,7 +65,7 @@ func checkpoint(x *bench) {
 // text replaces a checkpoint, which comes to want.
 func (p *party) text(from, to, want string) {
 	p.x.Helper()
-	got, err := p.Session.(lease.Checkpointed).Checkpoint(p.x.Context(), from, to)
+	got, err := p.Checkpoint(p.x.Context(), from, to)
 	if err != nil || got != want {
 		p.x.Errorf("%s: checkpoint %.20q -> %.20q: %.20q, %v; want %.20q", p.info.Note, from, to, got, err, want)
 	}
@@ -77,7 +74,7 @@ func (p *party) text(from, to, want string) {
 // refused: not the owner.
 func (p *party) refused(from, to string) {
 	p.x.Helper()
-	if got, err := p.Session.(lease.Checkpointed).Checkpoint(p.x.Context(), from, to); !errors.Is(err, lease.ErrNotOwner) {
+	if got, err := p.Checkpoint(p.x.Context(), from, to); !errors.Is(err, lease.ErrNotOwner) {
 		p.x.Errorf("%s: checkpoint: %q, %v", p.info.Note, got, err)
 	}
 }

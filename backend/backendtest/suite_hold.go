@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"errors"
 	"time"
 
 	"github.com/simba-lock/simba/lease"
@@ -11,14 +10,6 @@ import (
 // owns it itself, whether it releases it or dies.
 func keepsHold(x *bench) {
 	hold := x.h.Terms.Lease() + time.Second
-	if _, ok := x.b.(lease.Keeper); !ok {
-		cfg := x.config(lease.Info{})
-		cfg.Hold = hold
-		if err := lease.Do(x.Context(), cfg, nil); !errors.Is(err, lease.ErrNoHold) {
-			x.Errorf("a wish that is not fulfilled is not refused: %v", err)
-		}
-		return
-	}
 	for _, end := range []string{"release", "death"} {
 		owner := x.contender(end)
 		r := owner.request(true)

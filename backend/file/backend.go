@@ -15,7 +15,7 @@ import (
 	"github.com/simba-lock/simba/lease"
 )
 
-var _ lease.Keeper = (*Backend)(nil)
+var _ lease.Backend = (*Backend)(nil)
 
 // Options are what the caller knows and a directory does not.
 type Options struct {
@@ -55,9 +55,6 @@ func (b *Backend) Name() string { return b.name }
 
 // Close does nothing: sessions hold what there is to close.
 func (b *Backend) Close() error { return nil }
-
-// KeepsHolds makes it a lease.Keeper.
-func (b *Backend) KeepsHolds() {}
 
 // Session prepares a contender; it is also lease.Anchored.
 func (b *Backend) Session(mutex string, c lease.Contender) lease.Session {

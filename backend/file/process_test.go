@@ -279,4 +279,5 @@ func (w watcher) Listen(ctx context.Context, ring func(lease.Ring)) error {
 }
 func (watcher) Try(context.Context, lease.TryRequest) (a lease.Answer, err error)     { return }
 func (watcher) Renew(context.Context, lease.RenewRequest) (a lease.Answer, err error) { return }
+func (watcher) Checkpoint(context.Context, string, string) (s string, err error)      { return }
 func (watcher) Release(context.Context, lease.ReleaseRequest) error                   { return nil }

@@ -15,10 +15,7 @@ import (
 	"github.com/simba-lock/simba/lease"
 )
 
-var (
-	_ lease.Anchored     = (*session)(nil)
-	_ lease.Checkpointed = (*session)(nil)
-)
+var _ lease.Anchored = (*session)(nil)
 
 // session is one contender. Its calls do not block: the longest waits are those
 // of a restore, which its context bounds.

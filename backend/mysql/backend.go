@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	_ lease.Keeper       = (*Backend)(nil)
-	_ lease.Examiner     = (*Backend)(nil)
-	_ lease.Checkpointed = (*session)(nil)
+	_ lease.Backend  = (*Backend)(nil)
+	_ lease.Examiner = (*Backend)(nil)
+	_ lease.Session  = (*session)(nil)
 )
 
 // Options are what does not stand in the URL.
@@ -73,9 +73,6 @@ func (b *Backend) Name() string { return b.set.name }
 func (b *Backend) Session(mutex string, c lease.Contender) lease.Session {
 	return newSession(b, mutex, c)
 }
-
-// KeepsHolds makes it a [lease.Keeper].
-func (b *Backend) KeepsHolds() {}
 
 // Close ends the connections of readers.
 func (b *Backend) Close() error {

@@ -16,7 +16,7 @@ const addCheckpoint = "ALTER TABLE simba_lease ADD COLUMN checkpoint varchar(512
 // errPutBack: the owner's next renewal puts the row back.
 var errPutBack = errors.New("the row of the mutex was deleted, and is not put back yet")
 
-// Checkpoint is [lease.Checkpointed.Checkpoint].
+// Checkpoint is [lease.Session.Checkpoint].
 //
 // One statement compares, sets, and makes sure of the ownership, so a text is written
 // by an owner only, also if the statement arrives late; and what it wrote is said by

@@ -15,7 +15,7 @@ import (
 
 func (k *keeper) text(from, to, want string) {
 	k.t.Helper()
-	if got, err := k.Session.(lease.Checkpointed).Checkpoint(k.t.Context(), from, to); err != nil || got != want {
+	if got, err := k.Checkpoint(k.t.Context(), from, to); err != nil || got != want {
 		k.t.Errorf("checkpoint %q -> %q: %q, %v; want %q", from, to, got, err, want)
 	}
 }
@@ -34,7 +34,7 @@ func TestCheckpointInAnOlderTable(t *testing.T) {
 	}
 	k := newKeeper(t, open(t, m.URL(name)), 10*time.Second, 0)
 	mine := k.own()
-	_, err := k.Session.(lease.Checkpointed).Checkpoint(t.Context(), "", "a")
+	_, err := k.Checkpoint(t.Context(), "", "a")
 	if !lease.IsPermanent(err) || !strings.Contains(err.Error(), "ALTER command denied") ||
 		!strings.Contains(err.Error(), "once:\nALTER TABLE simba_lease ADD COLUMN checkpoint ") {
 		t.Errorf("without the right: %v", err)
@@ -86,12 +86,12 @@ func TestCheckpointLocked(t *testing.T) {
 			run(locks[0])
 			run(locks[1])
 			endsWithItsContext(t, "a checkpoint", func(ctx context.Context) error {
-				_, err := k.Session.(lease.Checkpointed).Checkpoint(ctx, "a", "b")
+				_, err := k.Checkpoint(ctx, "a", "b")
 				return err
 			})
 			run(locks[2])
 			// What was given up may have been done late, once.
-			got, err := k.Session.(lease.Checkpointed).Checkpoint(t.Context(), "a", "b")
+			got, err := k.Checkpoint(t.Context(), "a", "b")
 			if err != nil || got != "b" {
 				t.Errorf("%q, %v", got, err)
 			}
@@ -158,11 +158,11 @@ func TestCheckpointOfADeletedRow(t *testing.T) {
 	k.text("a", "b", "a ")
 	exec(t, root, "DELETE FROM simba_mutex")
 	k.text("a ", "a ", "a ")
-	_, err := k.Session.(lease.Checkpointed).Checkpoint(t.Context(), "a ", "b")
+	_, err := k.Checkpoint(t.Context(), "a ", "b")
 	if err == nil || lease.IsPermanent(err) || errors.Is(err, lease.ErrNotOwner) {
 		t.Errorf("%v", err)
 	}
-	if got, err := other.Session.(lease.Checkpointed).Checkpoint(t.Context(), "a ", "b"); !errors.Is(err, lease.ErrNotOwner) {
+	if got, err := other.Checkpoint(t.Context(), "a ", "b"); !errors.Is(err, lease.ErrNotOwner) {
 		t.Errorf("another: %q, %v", got, err)
 	}
 	if got := k.renew(lease.RenewRequest{Fence: a.Fence}); got.State != lease.Mine && got.State != lease.Gone {
@@ -174,10 +174,10 @@ func TestCheckpointOfADeletedRow(t *testing.T) {
 	k.text("a ", "b", "b")
 	// Another name in the row is a loss at once, here too.
 	exec(t, root, "UPDATE simba_mutex SET owner_id = 'someone-else'")
-	if got, err := k.Session.(lease.Checkpointed).Checkpoint(t.Context(), "b", "c"); !errors.Is(err, lease.ErrNotOwner) {
+	if got, err := k.Checkpoint(t.Context(), "b", "c"); !errors.Is(err, lease.ErrNotOwner) {
 		t.Errorf("%q, %v", got, err)
 	}
-	if got, err := k.Session.(lease.Checkpointed).Checkpoint(t.Context(), "b", "é"); err == nil {
+	if got, err := k.Checkpoint(t.Context(), "b", "é"); err == nil {
 		t.Errorf("%q", got)
 	}
 }

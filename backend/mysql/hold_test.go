@@ -238,7 +238,7 @@ func TestHoldOutlastsTheLease(t *testing.T) {
 	if err := b.Revoke(t.Context(), mutex, k.id); !errors.Is(err, lease.ErrNotOwner) {
 		t.Errorf("revoked: %v", err)
 	}
-	if got, err := k.Session.(lease.Checkpointed).Checkpoint(t.Context(), "", "x"); !errors.Is(err, lease.ErrNotOwner) {
+	if got, err := k.Checkpoint(t.Context(), "", "x"); !errors.Is(err, lease.ErrNotOwner) {
 		t.Errorf("checkpoint: %q, %v", got, err)
 	}
 	if a := k.try(); a.State != lease.Cooldown {

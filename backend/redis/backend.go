@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	_ lease.Keeper       = (*Backend)(nil)
-	_ lease.Examiner     = (*Backend)(nil)
-	_ lease.Checkpointed = (*session)(nil)
+	_ lease.Backend  = (*Backend)(nil)
+	_ lease.Examiner = (*Backend)(nil)
+	_ lease.Session  = (*session)(nil)
 )
 
 // Options are what does not stand in the URL.
@@ -59,9 +59,6 @@ func (b *Backend) Session(mutex string, c lease.Contender) lease.Session {
 	}
 	return &session{b: b, mutex: mutex, id: c.ID, info: string(info)}
 }
-
-// KeepsHolds makes it a [lease.Keeper].
-func (b *Backend) KeepsHolds() {}
 
 // Revoke is [lease.Backend.Revoke].
 func (b *Backend) Revoke(ctx context.Context, mutex, owner string) error {

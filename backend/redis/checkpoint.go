@@ -12,7 +12,7 @@ import (
 // checkpointSpan bounds the waiting for replicas, as a lease of this length would.
 const checkpointSpan = 8 * time.Second
 
-// Checkpoint is [lease.Checkpointed.Checkpoint]. What it says to be written also
+// Checkpoint is [lease.Session.Checkpoint]. What it says to be written also
 // has reached the replicas that acquisitions wait for: a failover that forgot the text
 // of a tick would have the tick run twice. So a text that is found there by a second
 // call, since the answer to the first one was lost or too few replicas had it, is

@@ -17,7 +17,7 @@ import (
 // text replaces a checkpoint, which comes to want.
 func (p *party) text(from, to, want string) {
 	p.t.Helper()
-	got, err := p.Session.(lease.Checkpointed).Checkpoint(p.t.Context(), from, to)
+	got, err := p.Checkpoint(p.t.Context(), from, to)
 	if err != nil || got != want {
 		p.t.Errorf("%q -> %q: %q, %v; want %q", from, to, got, err, want)
 	}
@@ -25,7 +25,7 @@ func (p *party) text(from, to, want string) {
 
 func (p *party) noText(from, to string, want error) {
 	p.t.Helper()
-	got, err := p.Session.(lease.Checkpointed).Checkpoint(p.t.Context(), from, to)
+	got, err := p.Checkpoint(p.t.Context(), from, to)
 	if !errors.Is(err, want) {
 		p.t.Errorf("%q -> %q: %q, %v; want %v", from, to, got, err, want)
 	}
@@ -131,7 +131,7 @@ func TestCheckpointBesideRenewals(t *testing.T) {
 		wg.Go(func() {
 			for range 50 {
 				is := w.r.Text("GET", checkpointKey("m"))
-				got, err := p.Session.(lease.Checkpointed).Checkpoint(context.Background(), is, is+who)
+				got, err := p.Checkpoint(context.Background(), is, is+who)
 				if err != nil {
 					t.Error(err)
 				}
@@ -170,7 +170,7 @@ func TestCheckpointRefused(t *testing.T) {
 	p.text("", "a", "a")
 	w.r.Do("CONFIG", "SET", "maxmemory", "1")
 	before := fingerprint(t, w.b)
-	got, err := p.Session.(lease.Checkpointed).Checkpoint(t.Context(), "a", "b")
+	got, err := p.Checkpoint(t.Context(), "a", "b")
 	if err == nil || lease.IsPermanent(err) || !strings.HasPrefix(err.Error(), "OOM") {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -182,7 +182,7 @@ func TestCheckpointRefused(t *testing.T) {
 	p.text("a", "b", "b")
 	w.r.Do("DEL", checkpointKey("m"))
 	w.r.Do("RPUSH", checkpointKey("m"), "x")
-	if got, err := p.Session.(lease.Checkpointed).Checkpoint(t.Context(), "", "b"); !lease.IsPermanent(err) || !strings.HasPrefix(err.Error(), "WRONGTYPE") {
+	if got, err := p.Checkpoint(t.Context(), "", "b"); !lease.IsPermanent(err) || !strings.HasPrefix(err.Error(), "WRONGTYPE") {
 		t.Errorf("%q, %v", got, err)
 	}
 	if w.r.Number("LLEN", checkpointKey("m")) != 1 {
@@ -202,7 +202,7 @@ func TestCheckpointAndReplicas(t *testing.T) {
 	written := func(from, to string) {
 		t.Helper()
 		eventually(t, "the replica does not acknowledge", func() bool {
-			got, err := p.Session.(lease.Checkpointed).Checkpoint(t.Context(), from, to)
+			got, err := p.Checkpoint(t.Context(), from, to)
 			if err != nil && !errors.Is(err, errShort) || err == nil && got != to {
 				t.Fatalf("%q, %v", got, err)
 			}

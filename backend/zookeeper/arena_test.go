@@ -90,19 +90,17 @@ type listening struct {
 	ready func()
 }
 
-func (l listening) KeepsHolds() {}
-
 func (l listening) Session(mutex string, c lease.Contender) lease.Session {
-	return listener{l.Backend.Session(mutex, c).(lease.Checkpointed), l.ready}
+	return listener{l.Backend.Session(mutex, c), l.ready}
 }
 
 type listener struct {
-	lease.Checkpointed
+	lease.Session
 	ready func()
 }
 
 func (l listener) Listen(ctx context.Context, ring func(lease.Ring)) error {
-	return l.Checkpointed.Listen(ctx, func(r lease.Ring) {
+	return l.Session.Listen(ctx, func(r lease.Ring) {
 		ring(r)
 		l.ready()
 	})

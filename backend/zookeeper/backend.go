@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	_ lease.Keeper   = (*Backend)(nil)
+	_ lease.Backend  = (*Backend)(nil)
 	_ lease.Examiner = (*Backend)(nil)
 )
 

@@ -58,9 +58,6 @@ type hold struct {
 	stat *zk.Stat // nil: it is not known to be there
 }
 
-// KeepsHolds makes it a lease.Keeper.
-func (b *Backend) KeepsHolds() {}
-
 // roundUp is for ZooKeeper, which counts in milliseconds.
 func roundUp(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/simba-lock/simba/lease"
 )
 
-var _ lease.Checkpointed = (*session)(nil)
+var _ lease.Session = (*session)(nil)
 
 // session is one contender with a ZooKeeper session of its own.
 type session struct {

@@ -9,6 +9,7 @@ SET
   l.embargo_until = IF(l.embargo_id = :me, 0, l.embargo_until),
   l.promise_id = IF(l.promise_id = :me, '', l.promise_id),
   l.waiters = WITHOUT(:me),
+  l.hold_until = IF(:unused AND l.owner_id = :me, 0, l.hold_until),
   l.released = IF(l.owner_id = :me, 1, l.released),
   l.end_at = IF(l.owner_id = :me, LEAST(l.end_at, NOW_MS), l.end_at),
   l.spent = IF(:tombstone, RIGHT(CONCAT(l.spent, :me, LF), 100000), l.spent),
