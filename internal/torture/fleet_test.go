@@ -62,9 +62,11 @@ func scheduled(t *testing.T, url string) {
 	f := &fleet{round: newRound(t, append([]string{"-b", url}, leaseFlags...)...)}
 	start := func(i int) {
 		env := fmt.Sprintf("HOST=%d", i)
-		f.hosts[i] = f.launch([]string{env}, append(append([]string{"schedule", "-m", "torture", "--every", every.String()}, f.flags...),
+		f.hosts[i] = f.launch([]string{env}, append(append([]string{"schedule", "-v", "-m", "torture", "--every", every.String()}, f.flags...),
 			"--", "sh", "-c", fleetJob)...)
 		f.said = append(f.said, f.hosts[i])
+		// Before that TERM ends it as it ends any program.
+		f.until("it hears signals", func() bool { return strings.Contains(f.hosts[i].stderr.String(), "scheduled") })
 	}
 	for i := range f.hosts {
 		start(i)
