@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/simba-lock/simba/backend"
 	"github.com/simba-lock/simba/lease"
 )
 
@@ -114,45 +113,16 @@ func (o *acquireOptions) complete(a *app, flags *pflag.FlagSet, args []string) (
 	if len(args) > 0 {
 		return usagef("acquire runs no command: run does, and acquire takes --mutex NAME")
 	}
-	names := slices.Clone(acquireVariables)
-	if flags.Changed("wait") || flags.Changed("no-wait") {
-		names = slices.DeleteFunc(names, func(n string) bool { return exclusive[n] != "" })
-	}
-	waited := o.wait
-	if err := a.settle(flags, &o.backendFlags, o.mutex, names...); err != nil {
+	if err := o.settle(a, flags, acquireVariables); err != nil {
 		return err
 	}
-	if o.noWait && (flags.Changed("wait") || o.wait != waited) && o.wait != 0 {
-		return usagef("--no-wait and --wait exclude each other")
+	o.killAfter = 0 // nothing has to be ended before the lease does, so all of it may be used
+	if err := o.checkLease(flags); err != nil {
+		return err
 	}
-	if o.noWait {
-		o.wait = 0
-	}
-	switch {
-	case o.mutex == "" && !flags.Changed("mutex"):
-		return usagef("no mutex given: --mutex NAME is required")
-	case o.verbose && o.quiet:
-		return usagef("-v and -q exclude each other")
-	case len(o.note) > maxNote:
-		return usagef("--note has %d bytes, at most %d are allowed", len(o.note), maxNote)
-	case o.tokenFile == "" && flags.Changed(tokenFileFlag):
+	o.ttl, o.transition = o.terms.TTL, o.terms.Transition
+	if o.tokenFile == "" && flags.Changed(tokenFileFlag) {
 		return usagef("--%s names no file", tokenFileFlag)
-	}
-	if err := lease.CheckName(o.mutex); err != nil {
-		return &usageError{err: err}
-	}
-	if err := o.backendFlags.check(); err != nil {
-		return err
-	}
-	if o.ttl == lease.Unset {
-		o.ttl = lease.DefaultTTL
-	}
-	if o.transition == lease.Unset {
-		o.transition = backend.Transition(o.url, o.ttl)
-	}
-	// Nothing has to be ended before the lease does, so all of it may be used.
-	if o.terms, err = lease.NewTerms(o.ttl, o.transition, 0); err != nil {
-		return &usageError{err: err}
 	}
 	if flags.Changed("watch-pid") {
 		if o.watch, err = findProcess(o.watchPID); err != nil {
@@ -195,18 +165,7 @@ func (o *acquireOptions) hand(a *app, token string) (err error) {
 	if info, err := os.Lstat(o.tokenFile); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not an ordinary file", o.tokenFile)
 	}
-	f, err := os.CreateTemp(filepath.Dir(o.tokenFile), ".token-") // made with the mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(token + "\n")
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), o.tokenFile)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return replaceFile(o.tokenFile, token+"\n", 0o600)
 }
 
 // staysInStore tells whether a lease on this backend lives in the store alone, so that no

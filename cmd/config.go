@@ -151,21 +151,3 @@ func configText(value any) (string, error) {
 	}
 	return "", errors.New("a text, a number or true or false is allowed")
 }
-
-// maxConfig is far above any file that somebody wrote.
-const maxConfig = 1 << 20
-
-// readSmall also returns the mode. It does not hang on a pipe.
-func readSmall(path string) ([]byte, fs.FileMode, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, 0, err
-	case !info.Mode().IsRegular():
-		return nil, 0, fmt.Errorf("%s is not an ordinary file", path)
-	case info.Size() > maxConfig:
-		return nil, 0, fmt.Errorf("%s is too large", path)
-	}
-	text, err := os.ReadFile(path)
-	return text, info.Mode(), err
-}

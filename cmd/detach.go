@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -221,31 +220,5 @@ func closeOnExec() {
 		if fd > 2 {
 			unix.CloseOnExec(fd)
 		}
-	}
-}
-
-// onSignals calls f with each signal that ends simba, but for those that it was told to
-// ignore; stop ends that.
-func onSignals(f func(syscall.Signal)) (stop func()) {
-	c := make(chan os.Signal, 4)
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
-		if !signal.Ignored(sig) {
-			signal.Notify(c, sig)
-		}
-	}
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case sig := <-c:
-				f(sig.(syscall.Signal))
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(c)
-		close(done)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,24 +199,10 @@ func (m *metrics) write() {
 	if m.path == "" {
 		return
 	}
-	if err := m.replace(); err != nil && !m.failed {
+	if err := replaceFile(m.path, m.text(), metricsMode); err != nil && !m.failed {
 		m.failed = true
 		m.log.Warn("--metrics-file: " + err.Error())
 	}
-}
-
-func (m *metrics) replace() error {
-	f, err := os.CreateTemp(filepath.Dir(m.path), "."+filepath.Base(m.path)+"-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // it is renamed by then
-	_, err = f.WriteString(m.text())
-	err = errors.Join(err, f.Chmod(metricsMode), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), m.path)
 }
 
 func (m *metrics) text() string {

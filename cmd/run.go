@@ -144,7 +144,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 
 // complete adds variables and configuration, checks everything and touches nothing.
 func (o *runOptions) complete(a *app, flags *pflag.FlagSet, args []string) error {
-	if err := o.onlyOnce(a, flags); err != nil {
+	if err := o.settle(a, flags, runVariables); err != nil {
 		return err
 	}
 	return o.check(flags, args)
@@ -152,6 +152,20 @@ func (o *runOptions) complete(a *app, flags *pflag.FlagSet, args []string) error
 
 // check looks at what was given, wherever it came from.
 func (o *runOptions) check(flags *pflag.FlagSet, args []string) (err error) {
+	if err := o.checkLease(flags); err != nil {
+		return err
+	}
+	if o.argv, err = commandWords(o.command, flags.Changed("command"), args); err != nil {
+		return err
+	}
+	if err := o.hooks.complete(); err != nil {
+		return err
+	}
+	return o.standby.check(o)
+}
+
+// checkLease is about all that is not about a command.
+func (o *runOptions) checkLease(flags *pflag.FlagSet) (err error) {
 	if o.mutex == "" && !flags.Changed("mutex") {
 		return usagef("no mutex given: --mutex NAME is required")
 	}
@@ -159,12 +173,6 @@ func (o *runOptions) check(flags *pflag.FlagSet, args []string) (err error) {
 		return &usageError{err: err}
 	}
 	if err := o.backendFlags.check(); err != nil {
-		return err
-	}
-	if o.argv, err = commandWords(o.command, flags.Changed("command"), args); err != nil {
-		return err
-	}
-	if err := o.hooks.complete(); err != nil {
 		return err
 	}
 	if o.verbose && o.quiet {
@@ -179,19 +187,19 @@ func (o *runOptions) check(flags *pflag.FlagSet, args []string) (err error) {
 	if o.terms, err = lease.NewTerms(o.ttl, o.transition, o.killAfter); err != nil {
 		return &usageError{err: err}
 	}
-	return o.standby.check(o)
+	return nil
 }
 
 // maxNote keeps records small: they are rewritten at each renewal.
 const maxNote = 512
 
-// onlyOnce settles --wait and --no-wait, which are one setting: a flag for either
-// beats the variables of both.
-func (o *runOptions) onlyOnce(a *app, flags *pflag.FlagSet) error {
-	names := slices.Clone(runVariables)
-	if flags.Changed("wait") || flags.Changed("no-wait") {
-		names = slices.DeleteFunc(names, func(n string) bool { return exclusive[n] != "" })
-	}
+// settle adds what stands elsewhere. Two names of one setting, as --wait and --no-wait, are
+// settled as one: a flag for either beats the variables of both.
+func (o *runOptions) settle(a *app, flags *pflag.FlagSet, names []string) error {
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		other, one := exclusive[name]
+		return one && (flags.Changed(name) || flags.Changed(other))
+	})
 	waited := o.wait
 	if err := a.settle(flags, &o.backendFlags, o.mutex, names...); err != nil {
 		return err

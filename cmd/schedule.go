@@ -101,11 +101,7 @@ func (o *scheduleOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *scheduleOptions) complete(a *app, flags *pflag.FlagSet, args []string) error {
-	names := slices.Concat(ofSchedule, sharedWithRun)
-	if flags.Changed("every") || flags.Changed("cron") { // one setting: a flag beats the variables of both
-		names = slices.DeleteFunc(names, func(n string) bool { return exclusive[n] != "" })
-	}
-	if err := a.settle(flags, &o.backendFlags, o.mutex, names...); err != nil {
+	if err := o.settle(a, flags, slices.Concat(ofSchedule, sharedWithRun)); err != nil {
 		return err
 	}
 	if err := o.check(flags, args); err != nil {

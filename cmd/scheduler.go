@@ -51,7 +51,8 @@ func (a *app) schedule(ctx context.Context, o *scheduleOptions) (err error) {
 		o:      o, environ: env, plan: o.plan(time.Now()), quit: make(chan struct{}), giveUp: giveUp,
 	}
 	s.does("is not in contact with the backend yet")
-	defer s.hear()()
+	signal.Ignore(syscall.SIGPIPE) // a closed stderr is no reason to end
+	defer onSignals(s.heard, syscall.SIGUSR1)()
 	if s.tag, err = backend.Tag(ctx, o.url, o.mutex); err != nil {
 		return badURL(err)
 	}
@@ -131,36 +132,13 @@ func (s *scheduler) end(err error) error {
 	return &ended{sig: s.sig}
 }
 
-// hear takes the signals that are meant for the schedule, with or without a run. The
-// function returned gives them back.
-func (s *scheduler) hear() (drop func()) {
-	signal.Ignore(syscall.SIGPIPE) // a closed stderr is no reason to end
-	signals := make(chan os.Signal, 8)
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
-		if !signal.Ignored(sig) { // as under nohup
-			signal.Notify(signals, sig)
-		}
+// heard is told of the signals that are meant for the schedule. The first one that asks
+// for the end lets the present run finish, the next one ends the run as well.
+func (s *scheduler) heard(sig syscall.Signal) {
+	if sig == syscall.SIGUSR1 {
+		s.tell()
+		return
 	}
-	var done sync.WaitGroup
-	done.Go(func() {
-		for sig := range signals {
-			if sig == syscall.SIGUSR1 {
-				s.tell()
-			} else {
-				s.finish(sig.(syscall.Signal))
-			}
-		}
-	})
-	return func() {
-		signal.Stop(signals)
-		close(signals)
-		done.Wait()
-	}
-}
-
-// finish: the first signal ends the schedule after the present run, the next one
-// ends the run as well.
-func (s *scheduler) finish(sig syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sig == 0 {

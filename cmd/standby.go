@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -257,14 +255,5 @@ func (s *standbyFlags) writeFence(fence uint64) error {
 	if s.fenceFile == "" {
 		return nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(s.fenceFile), "."+filepath.Base(s.fenceFile)+"-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // it is renamed by then
-	_, err = f.WriteString(strconv.FormatUint(fence, 10) + "\n")
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), s.fenceFile)
+	return replaceFile(s.fenceFile, strconv.FormatUint(fence, 10)+"\n", 0o644)
 }
