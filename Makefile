@@ -73,7 +73,7 @@ bench: build
 	$(GO) run ./internal/bench -simba $(abspath $(BINARY))
 
 torture:
-	$(GO) test -count=1 -timeout 2h -parallel 6 -v ./internal/torture -rounds $(ROUNDS)
+	$(GO) test -count=1 -timeout 2h -parallel 6 -v ./internal/torture -rounds $(ROUNDS) -fleet 60s
 
 simulate:
 	SIMBA_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 0 -run 'TestSimulation$$' -v ./lease
