@@ -14,7 +14,7 @@ type BootClock struct{}
 
 func (BootClock) Now() Instant {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	_ = unix.ClockGettime(clockMonotonic, &ts)
 	return Instant(ts.Nano())
 }
 
