@@ -68,10 +68,16 @@ func Open(ctx context.Context, rawURL string, o Options) (lease.Backend, error) 
 // an error is one of the URL.
 func opened[B lease.Backend](b B, err error) (lease.Backend, error) {
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrURL, err)
+		return nil, urlError{err}
 	}
 	return b, nil
 }
+
+// urlError is a driver's, which says itself what the URL is not.
+type urlError struct{ error }
+
+func (e urlError) Unwrap() error        { return e.error }
+func (e urlError) Is(target error) bool { return target == ErrURL }
 
 // Tag is the word that a guard carries for a mutex of this backend, by which
 // others find it; empty if the backend needs none.
