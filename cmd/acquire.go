@@ -162,9 +162,6 @@ func (o *acquireOptions) hand(a *app, token string) (err error) {
 		_, err = fmt.Fprintln(a.stdout, token)
 		return err
 	}
-	if info, err := os.Lstat(o.tokenFile); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not an ordinary file", o.tokenFile)
-	}
 	return replaceFile(o.tokenFile, token+"\n", 0o600)
 }
 

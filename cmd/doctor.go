@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -81,8 +82,14 @@ func (a *app) doctor(ctx context.Context, o *doctorOptions) error {
 		return err
 	}
 	defer func() { _ = b.Close() }()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer onSignals(func(sig syscall.Signal) { giveUp(&ended{sig: sig}) })()
 	e := &examination{backend: b, limit: o.connectTimeout}
-	e.all(ctx)
+	e.all(ctx) // and it cleans up
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err := a.writeFindings(o, e.findings); err != nil {
 		return err
 	}
@@ -110,7 +117,7 @@ func (a *app) writeFindings(o *doctorOptions, findings []finding) error {
 		paint = func(status string) string { return colourOf(status).paint(status) }
 	}
 	for _, f := range findings {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", paint(f.Status), f.Check, escape(f.Detail))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", paint(f.Status), f.Check, escapeLines(f.Detail))
 		if f.Advice != "" {
 			_, _ = fmt.Fprintf(w, "%s\t\t→ %s\n", paint(""), escape(f.Advice))
 		}

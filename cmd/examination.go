@@ -32,16 +32,21 @@ func (e *examination) add(status, check, detail, advice string) {
 	e.findings = append(e.findings, finding{Check: check, Status: status, Detail: detail, Advice: advice})
 }
 
-// call tries one thing; false if it failed, which is noted with advice.
-func (e *examination) call(ctx context.Context, check, advice string, call func(context.Context) (string, error)) bool {
+// advice is what to do about an error; otherwise is for those that may pass.
+func advice(err error, otherwise string) string {
+	if lease.IsPermanent(err) {
+		return "the reason is the backend's own: mend the rights or the configuration that it names"
+	}
+	return otherwise
+}
+
+// call tries one thing; false if it failed, which is noted with what to do.
+func (e *examination) call(ctx context.Context, check, otherwise string, call func(context.Context) (string, error)) bool {
 	began := time.Now()
 	detail, err := within(ctx, e.limit, call)
 	took := time.Since(began).Round(10 * time.Microsecond)
 	if err != nil {
-		if lease.IsPermanent(err) && advice == "" {
-			advice = "the reason is the backend's own: mend the rights or the configuration that it names"
-		}
-		e.add(bad, check, err.Error(), advice)
+		e.add(bad, check, err.Error(), advice(err, otherwise))
 		return false
 	}
 	e.add(fine, check, strings.TrimSpace(fmt.Sprintf("%s (%s)", detail, took)), "")
@@ -49,8 +54,8 @@ func (e *examination) call(ctx context.Context, check, advice string, call func(
 }
 
 func (e *examination) all(ctx context.Context) {
-	const advice = "is the address right, does the server run, does a firewall stand between?"
-	if !e.call(ctx, "reachable", advice, func(ctx context.Context) (string, error) {
+	const elsewhere = "is the address right, does the server run, does a firewall stand between?"
+	if !e.call(ctx, "reachable", elsewhere, func(ctx context.Context) (string, error) {
 		names, err := e.backend.List(ctx)
 		return fmt.Sprintf("%s, mutexes known: %d", e.backend.Name(), len(names)), err
 	}) {
@@ -90,11 +95,36 @@ func (e *examination) rights(ctx context.Context) {
 		e.add(bad, "acquire", err.Error(), "")
 		return
 	}
-	// Always the same name: in some stores a trace of each mutex stays.
-	const mutex = "simba-doctor"
+	err = lease.Do(ctx, lease.Config{
+		Backend: e.backend, Mutex: oneAtATime, Terms: terms, Wait: patienceOfDoctors, ConnectTimeout: e.limit,
+		Info: lease.Info{User: userName(), Program: "simba doctor"},
+	}, func(ctx context.Context, _ *lease.Holder) error {
+		e.trial(ctx, terms)
+		return nil
+	})
+	switch {
+	case errors.Is(err, lease.ErrBusy):
+		e.add(shaky, "acquire", fmt.Sprintf("not tried: another doctor has kept the mutex %s for %s", oneAtATime, patienceOfDoctors),
+			"try again later, or see who it is: simba status "+oneAtATime)
+	case err != nil && ctx.Err() == nil:
+		e.add(bad, "acquire", err.Error(), advice(err, ""))
+	}
+}
+
+const (
+	// Always the same names: in some stores a trace of each mutex stays. Doctors take turns, for
+	// beside another one the queue of the trial would not be what is expected.
+	oneAtATime = "simba-doctor"
+	trial      = "simba-doctor/trial"
+	// patienceOfDoctors is longer than the lease of one that was killed.
+	patienceOfDoctors = 30 * time.Second
+)
+
+// trial is all that a run asks of a backend.
+func (e *examination) trial(ctx context.Context, terms lease.Terms) {
 	session := func(note string) (lease.Session, string) {
 		c := lease.Contender{ID: lease.NewID(lease.IDHost), Info: lease.Info{Host: lease.Host(), Note: note}}
-		return e.backend.Session(mutex, c), c.ID
+		return e.backend.Session(trial, c), c.ID
 	}
 	owner, ownerID := session("doctor, owner")
 	waiter, _ := session("doctor, waiter")
@@ -108,16 +138,18 @@ func (e *examination) rights(ctx context.Context) {
 	}()
 	request := lease.TryRequest{Lease: terms.Lease(), TTL: terms.TTL, Queue: true}
 	var mine lease.Answer
+	var began, ended time.Time
 	ok := e.call(ctx, "acquire", "", func(ctx context.Context) (string, error) {
 		var err error
-		mine, err = e.own(ctx, owner, request)
-		return fmt.Sprintf("fence %d", mine.Fence), err
+		began = time.Now()
+		mine, err = owner.Try(ctx, request)
+		ended = time.Now()
+		return fmt.Sprintf("fence %d", mine.Fence), expect(err, mine.State, lease.Mine)
 	})
 	if !ok {
 		return
 	}
 	e.granted(mine, terms)
-	e.clock(mine)
 	ok = e.call(ctx, "renew", "", func(ctx context.Context) (string, error) {
 		a, err := owner.Renew(ctx, lease.RenewRequest{Lease: terms.Lease(), TTL: terms.TTL, Fence: mine.Fence})
 		return "", expect(err, a.State, lease.Mine)
@@ -126,35 +158,21 @@ func (e *examination) rights(ctx context.Context) {
 		a, err := waiter.Try(ctx, request)
 		return "", expect(err, a.State, lease.Held)
 	})
+	var acquired time.Time
 	ok = ok && e.call(ctx, "inspect", "", func(ctx context.Context) (string, error) {
-		s, err := e.backend.Inspect(ctx, mutex)
+		s, err := e.backend.Inspect(ctx, trial)
+		acquired = s.Acquired
 		if err == nil && (s.Owner != ownerID || len(s.Waiters) != 1) {
 			err = errUnexpected
 		}
 		return "", err
 	})
+	e.clock(acquired, began, ended)
 	ok = ok && e.call(ctx, "revoke", "", func(ctx context.Context) (string, error) {
-		return "", e.backend.Revoke(ctx, mutex, ownerID)
+		return "", e.backend.Revoke(ctx, trial, ownerID)
 	})
 	if ok {
 		e.handOver(ctx, owner, waiter, request)
-	}
-}
-
-// own takes the mutex, which another doctor may have at the moment.
-func (e *examination) own(ctx context.Context, s lease.Session, request lease.TryRequest) (lease.Answer, error) {
-	for {
-		a, err := s.Try(ctx, request)
-		if err != nil || a.State == lease.Mine {
-			return a, err
-		}
-		timer := time.NewTimer(minBackoff)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return a, fmt.Errorf("the mutex simba-doctor is not free: %w", ctx.Err())
-		case <-timer.C:
-		}
 	}
 }
 
@@ -193,6 +211,12 @@ func (e *examination) handOver(ctx context.Context, owner, waiter lease.Session,
 		}
 	case <-timer.C:
 		e.add(bad, "wake-up", "no answer in time", "")
+		return
+	}
+	if _, err := within(ctx, e.limit, func(ctx context.Context) (lease.Answer, error) {
+		return waiter.Try(ctx, request) // as every waiter does once it hears
+	}); err != nil {
+		e.add(bad, "wait", err.Error(), advice(err, ""))
 		return
 	}
 	if !push {
@@ -239,19 +263,19 @@ func (e *examination) granted(a lease.Answer, terms lease.Terms) {
 	}
 }
 
-// clock compares with the backend's, if that counts from 1970. No lease depends on
-// it, but fences and times that people read do.
-func (e *examination) clock(a lease.Answer) {
-	const ours = 30 * 365 * 24 * time.Hour // since 1970; less is another zero
+// clock compares with the backend's, which wrote down when the mutex was acquired. No
+// lease depends on it, but fences and times that people read do.
+func (e *examination) clock(acquired, began, ended time.Time) {
 	const doubt = 5 * time.Second
-	if a.Clock < ours {
+	const first = 2000 // a year before that is another way to count
+	if acquired.Year() < first || strings.HasPrefix(e.backend.Name(), "file:") {
 		return
 	}
-	diff := time.Until(time.Unix(0, int64(a.Clock))).Round(time.Millisecond)
-	if diff.Abs() < doubt {
-		e.add(fine, "clock", "differs by "+diff.Abs().String(), "")
+	diff := max(began.Sub(acquired), acquired.Sub(ended), 0).Round(time.Millisecond)
+	if diff < doubt {
+		e.add(fine, "clock", "differs by "+diff.String(), "")
 		return
 	}
-	e.add(shaky, "clock", fmt.Sprintf("the backend's is %s away from this host's", diff.Abs()),
+	e.add(shaky, "clock", fmt.Sprintf("the backend's is %s away from this host's", diff),
 		"set both clocks (NTP): leases do not depend on it, but the times that people see do")
 }

@@ -26,8 +26,12 @@ func readSmall(path string) ([]byte, fs.FileMode, error) {
 	return text, info.Mode(), err
 }
 
-// replaceFile writes a file that others see either as it was or as it is.
+// replaceFile writes a file that others see either as it was or as it is. What is there and
+// is no ordinary file is left alone: the rename would replace a device, or a link.
 func replaceFile(path, text string, mode fs.FileMode) error {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is there, and is not an ordinary file", path)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return err

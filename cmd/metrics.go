@@ -5,11 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/simba-lock/simba/lease"
 )
@@ -34,7 +39,7 @@ var (
 	mErrors     = metric{"simba_backend_errors_total", counter, "Calls to the backend that failed or got no answer."}
 	mCalls      = metric{"simba_backend_call_seconds", summary, "How long calls to the backend took."}
 	mJumps      = metric{"simba_clock_jumps_total", counter, "Jumps of the backend's clock."}
-	mOwner      = metric{"simba_is_owner", gauge, "1 while this process owns the mutex."}
+	mOwner      = metric{"simba_is_owner", gauge, "1 while a run on this host owns the mutex."}
 	mWait       = metric{"simba_wait_seconds", gauge, "How long the last acquisition was waited for."}
 	mHeld       = metric{"simba_hold_seconds", gauge, "How long the mutex was held the last time."}
 	mSlowest    = metric{"simba_backend_call_seconds_max", gauge, "The slowest call to the backend of this process."}
@@ -49,45 +54,37 @@ var (
 
 // metrics counts what happens to a mutex. All of its methods do nothing if nobody
 // wants to know.
+//
+// Other runs on this host may keep the same file. So what is written is what the file
+// says, with this run's counts added and what this run knows better put in its place,
+// under a lock on the directory.
 type metrics struct {
 	path  string // of the file for node_exporter's textfile collector; empty: none
 	mutex string
 	log   *slog.Logger
 
+	writing sync.Mutex // one at a time; the others are never held up by a disk
+	failed  bool       // it was told that the file cannot be written
+
 	mu     sync.Mutex
-	series map[string]float64 // by name and labels, as they are printed
-	began  time.Time          // to wait for the mutex
+	series series // as they were last written
+	counts series // since then
+	sets   series // the same
+	max    float64
+	owner  string    // the id under which this run owned the mutex last
+	began  time.Time // to wait for the mutex
 	got    time.Time
-	failed bool // it was told that the file cannot be written
 }
+
+// series are values by name and labels, as they are printed.
+type series map[string]float64
 
 // newMetrics is nil without a reader.
 func newMetrics(path string, served bool, mutex string, log *slog.Logger) *metrics {
 	if path == "" && !served {
 		return nil
 	}
-	m := &metrics{path: path, mutex: mutex, log: log, series: map[string]float64{}, began: time.Now()}
-	if path != "" {
-		m.load()
-	}
-	for _, g := range []metric{mOwner, mWait, mHeld, mSlowest} {
-		m.set(g, 0)
-	}
-	return m
-}
-
-// load goes on counting where an earlier run of the same mutex ended.
-func (m *metrics) load() {
-	text, _, err := readSmall(m.path)
-	if err != nil {
-		return
-	}
-	for line := range strings.Lines(string(text)) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if v, err := strconv.ParseFloat(value, 64); err == nil && strings.Contains(series, m.labels()) {
-			m.series[series] = v
-		}
-	}
+	return &metrics{path: path, mutex: mutex, log: log, began: time.Now(), series: series{}, counts: series{}, sets: series{}}
 }
 
 // labels need no escaping: names of mutexes have no quotes, nor has what stands for
@@ -97,23 +94,29 @@ func (m *metrics) labels(more ...string) string {
 	for i := 0; i+1 < len(more); i += 2 {
 		s += fmt.Sprintf(",%s=%q", more[i], more[i+1])
 	}
-	return s
+	return s + "}"
 }
 
-func (m *metrics) set(s metric, v float64) { m.series[s.name+m.labels()+"}"] = v }
+func (m *metrics) set(s metric, v float64) { m.sets[s.name+m.labels()] = v }
 
-func (m *metrics) count(s metric, labels ...string) { m.series[s.name+m.labels(labels...)+"}"]++ }
+func (m *metrics) count(s metric, labels ...string) { m.counts[s.name+m.labels(labels...)]++ }
 
 // observe counts the events of a lease.
 func (m *metrics) observe(e lease.Event) {
 	if m == nil {
 		return
 	}
+	if m.counted(e) {
+		m.write()
+	}
+}
+
+func (m *metrics) counted(e lease.Event) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case e.Kind == lease.EventAcquired:
-		m.got = time.Now()
+		m.got, m.owner = time.Now(), e.Owner
 		m.count(mAcquired)
 		m.set(mOwner, 1)
 		m.set(mWait, m.got.Sub(m.began).Seconds())
@@ -127,9 +130,9 @@ func (m *metrics) observe(e lease.Event) {
 	case e.Kind == lease.EventClockStep:
 		m.count(mJumps)
 	default:
-		return
+		return false
 	}
-	m.write()
+	return true
 }
 
 func (m *metrics) notOwner() {
@@ -147,10 +150,10 @@ func (m *metrics) measure(c lease.Call) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	took := c.Took.Seconds()
-	slowest := mSlowest.name + m.labels() + "}"
-	m.series[slowest] = max(m.series[slowest], took)
-	m.series[mCalls.name+"_sum"+m.labels("op", c.Op)+"}"] += took
-	m.series[mCalls.name+"_count"+m.labels("op", c.Op)+"}"]++
+	m.max = max(m.max, took)
+	m.set(mSlowest, m.max)
+	m.counts[mCalls.name+"_sum"+m.labels("op", c.Op)] += took
+	m.counts[mCalls.name+"_count"+m.labels("op", c.Op)]++
 	if c.Err != nil {
 		m.count(mErrors)
 	}
@@ -161,16 +164,17 @@ func (m *metrics) ran(status exitCode, tick time.Time, took time.Duration) {
 	if m == nil {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	result := "ok"
 	if status != exitOK {
 		result = "failed"
 	}
+	m.mu.Lock()
 	m.count(mRuns, "result", result)
 	m.set(mTick, float64(tick.UnixMilli())/1000)
 	m.set(mTook, took.Seconds())
 	m.ended(status)
+	m.mu.Unlock()
+	m.write()
 }
 
 // end writes what a run came to.
@@ -179,18 +183,42 @@ func (m *metrics) end(status exitCode, busy bool) {
 		return
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if busy {
 		m.count(mBusy)
 	}
-	m.set(mOwner, 0)
+	if !m.got.IsZero() {
+		m.set(mOwner, 0)
+	}
 	m.ended(status)
+	m.mu.Unlock()
+	m.write()
 }
 
 func (m *metrics) ended(status exitCode) {
 	m.set(mStatus, float64(status))
 	m.set(mFinished, float64(time.Now().UnixMilli())/1000)
-	m.write()
+}
+
+// take hands out what is not written yet, and for whom.
+func (m *metrics) take() (counts, sets series, owner string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counts, sets = m.counts, m.sets
+	m.counts, m.sets = series{}, series{}
+	return counts, sets, m.owner
+}
+
+// with are the series brought up to date.
+func (m *metrics) with(old, counts, sets series) series {
+	s := maps.Clone(old)
+	for name, n := range counts {
+		s[name] += n
+	}
+	maps.Copy(s, sets)
+	if owner := mOwner.name + m.labels(); s[owner] == 0 {
+		s[owner] = 0 // also if nobody ever was
+	}
+	return s
 }
 
 // write replaces the file by rename, so that nobody reads half of it. A failure is
@@ -199,15 +227,91 @@ func (m *metrics) write() {
 	if m.path == "" {
 		return
 	}
-	if err := replaceFile(m.path, m.text(), metricsMode); err != nil && !m.failed {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	counts, sets, owner := m.take()
+	now, err := m.merge(counts, sets, owner)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		m.series = now
+		return
+	}
+	for name, n := range counts { // for the next time
+		m.counts[name] += n
+	}
+	maps.Copy(sets, m.sets)
+	m.sets = sets
+	if !m.failed {
 		m.failed = true
 		m.log.Warn("--metrics-file: " + err.Error())
 	}
 }
 
-func (m *metrics) text() string {
+// patienceForFile is for another run that is just writing the file.
+const patienceForFile = time.Second
+
+func (m *metrics) merge(counts, sets series, owner string) (series, error) {
+	dir, err := os.Open(filepath.Dir(m.path))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }() // the lock ends with it
+	for began := time.Now(); ; <-time.After(10 * time.Millisecond) {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Since(began) > patienceForFile {
+			return nil, fmt.Errorf("cannot lock %s: %w", dir.Name(), err)
+		}
+	}
+	old, last := m.load()
+	sets = maps.Clone(sets)
+	switch owns, known := sets[mOwner.name+m.labels()]; {
+	case owns > 0:
+		last = owner
+	case known && last != "" && last != owner:
+		delete(sets, mOwner.name+m.labels()) // another run owns the mutex by now
+	}
+	now := m.with(old, counts, sets)
+	return now, replaceFile(m.path, ownerLine+last+"\n"+textOf(now), metricsMode)
+}
+
+// ownerLine begins a comment in the file: who set the series of ownership last.
+const ownerLine = "# simba: owner "
+
+// load reads what earlier and other runs of the same mutex have counted.
+func (m *metrics) load() (s series, owner string) {
+	s = series{}
+	text, _, err := readSmall(m.path)
+	if err != nil {
+		return s, ""
+	}
+	mine := strings.TrimSuffix(m.labels(), "}")
+	for line := range strings.Lines(string(text)) {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(line), ownerLine); ok {
+			owner = id
+			continue
+		}
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil && strings.Contains(name, mine) {
+			s[name] = v
+		}
+	}
+	return s, owner
+}
+
+// served is the text for a collector that asks.
+func (m *metrics) served() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return textOf(m.with(m.series, m.counts, m.sets))
+}
+
+func textOf(all series) string {
 	families := map[string][]string{} // by name without labels
-	for s := range m.series {
+	for s := range all {
 		name, _, _ := strings.Cut(s, "{")
 		families[name] = append(families[name], s)
 	}
@@ -215,7 +319,7 @@ func (m *metrics) text() string {
 	for _, f := range allMetrics {
 		names := families[f.name]
 		if f.kind == summary {
-			names = append(slices.Clone(families[f.name+"_sum"]), families[f.name+"_count"]...)
+			names = slices.Concat(families[f.name+"_sum"], families[f.name+"_count"])
 		}
 		if len(names) == 0 {
 			continue
@@ -223,7 +327,7 @@ func (m *metrics) text() string {
 		slices.Sort(names)
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", f.name, f.help, f.name, f.kind)
 		for _, s := range names {
-			fmt.Fprintf(&b, "%s %s\n", s, strconv.FormatFloat(m.series[s], 'f', -1, 64))
+			fmt.Fprintf(&b, "%s %s\n", s, strconv.FormatFloat(all[s], 'f', -1, 64))
 		}
 	}
 	return b.String()

@@ -19,11 +19,8 @@ func (a *app) serveMetrics(address string, m *metrics) (end func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		m.mu.Lock()
-		text := m.text()
-		m.mu.Unlock()
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = io.WriteString(w, text)
+		_, _ = io.WriteString(w, m.served())
 	})
 	const limit = 5 * time.Second // for one scrape, so that nobody keeps connections for nothing
 	server := &http.Server{Handler: mux, ReadTimeout: limit, WriteTimeout: limit, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}

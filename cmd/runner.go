@@ -209,6 +209,7 @@ func (r *runner) launch(ctx context.Context, giveUp context.CancelCauseFunc) (*g
 		KillAfter: r.o.terms.KillAfter,
 		OnLost:    r.o.onLost,
 		Leftover:  r.o.leftover,
+		KeepStdio: r.o.recontend, // for the next one
 		OnSignal:  func(sig syscall.Signal) { giveUp(&ended{sig: sig}) },
 		Filter: func(sig syscall.Signal) bool {
 			if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP {
