@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/simba-lock/simba/lease"
 )
@@ -133,20 +130,12 @@ func (o *acquireOptions) complete(a *app, flags *pflag.FlagSet, args []string) (
 }
 
 // checkTokenFile finds out before the wait what would stand in the token's way after it.
-// A link or a device in its place is refused: the rename would replace it.
 func (o *acquireOptions) checkTokenFile() error {
 	if o.tokenFile == "" {
 		return nil
 	}
-	info, err := os.Lstat(o.tokenFile)
-	if err == nil && !info.Mode().IsRegular() {
-		return usagef("--%s: %s is there, and is not an ordinary file", tokenFileFlag, o.tokenFile)
-	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = unix.Access(filepath.Dir(o.tokenFile), unix.W_OK|unix.X_OK)
-	}
-	if err != nil {
-		return usagef("--%s %s: %w", tokenFileFlag, o.tokenFile, err)
+	if err := writable(o.tokenFile); err != nil {
+		return usagef("--%s: %w", tokenFileFlag, err)
 	}
 	return nil
 }

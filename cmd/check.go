@@ -78,6 +78,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
+	short := got.Held && got.TTL > 0 && got.TTL < o.atLeast
 	if got.Held && got.TTL < max(o.atLeast, 1) {
 		got.Held, got.Why = false, fmt.Sprintf("its ttl is over in %s", left(got.TTL))
 	}
@@ -91,7 +92,10 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 			return err
 		}
 	}
-	if !got.Held {
+	switch {
+	case short:
+		return &coded{fmt.Errorf("the lease is held, but not for another %s: %s", shortDuration(o.atLeast), got.Why), exitLost}
+	case !got.Held:
 		return lostError(got.Why)
 	}
 	return nil

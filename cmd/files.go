@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxConfig is far above any file that somebody wrote.
@@ -24,6 +26,21 @@ func readSmall(path string) ([]byte, fs.FileMode, error) {
 	}
 	text, err := os.ReadFile(path)
 	return text, info.Mode(), err
+}
+
+// writable tells what stands in the way of a replaceFile to come.
+func writable(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return fmt.Errorf("%s is there, and is not an ordinary file", path)
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		err = unix.Access(filepath.Dir(path), unix.W_OK|unix.X_OK)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "write to", Path: path, Err: err}
+	}
+	return nil
 }
 
 // replaceFile writes a file that others see either as it was or as it is. What is there and

@@ -104,6 +104,9 @@ func (r *runner) nested(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.o.hold > 0 {
+		r.log.Warn("--hold-at-least does nothing here: the mutex is that of the job which this run is part of")
+	}
 	if _, err = r.guard.Start(ctx, guard.Order{Path: r.path, Argv: r.argv, Env: env}); err != nil {
 		_ = r.guard.Close()
 		if ctx.Err() != nil {

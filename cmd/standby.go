@@ -88,6 +88,11 @@ var errOver = errors.New("the command has ended")
 
 // standBy starts the command and contends for it until it ends.
 func (r *runner) standBy(ctx context.Context, cfg lease.Config) error {
+	if f := r.o.standby.fenceFile; f != "" {
+		if err := writable(f); err != nil {
+			return usagef("--fence-file: %w", err)
+		}
+	}
 	pid, err := r.guard.Start(ctx, guard.Order{
 		Path: r.path, Argv: r.argv, Env: standbyEnv(r.env, r.backend.Name(), r.o.mutex), Standby: true,
 	})
@@ -183,7 +188,9 @@ func (r *runner) lead(ctx context.Context, h *lease.Holder) error {
 		return err
 	}
 	if err := r.o.standby.writeFence(h.Fence()); err != nil {
-		return fmt.Errorf("--fence-file: %w", err)
+		// Another host may be able to lead; and here it may pass, as a full disk does.
+		r.log.Warn(fmt.Sprintf("the mutex is given back, and contended for again: --fence-file: %v", err))
+		return lease.ErrLate
 	}
 	anchors := h.Anchors()
 	d := h.Deadlines()

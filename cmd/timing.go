@@ -62,11 +62,15 @@ func (t *timing) tell(log *slog.Logger) {
 	defer t.mu.Unlock()
 	var attrs []any
 	last := t.stages[atStart]
+	end := "release"
+	if t.stages[atAcquired].IsZero() {
+		end = "wait" // in vain
+	}
 	for _, part := range [][2]string{
-		{"connect", atContact}, {"wait", atAcquired}, {"launch", atRunning}, {"run", atEnded}, {"release", atOver},
+		{"connect", atContact}, {"wait", atAcquired}, {"launch", atRunning}, {"run", atEnded}, {end, atOver},
 	} {
 		at := t.stages[part[1]]
-		if at.IsZero() {
+		if at.Before(last) { // not reached; or a standby's, which runs from the start on
 			continue
 		}
 		attrs = append(attrs, part[0], at.Sub(last).Round(10*time.Microsecond).String())

@@ -72,7 +72,7 @@ var (
 type BusyError struct {
 	Mutex  string
 	Waited time.Duration
-	Answer Answer // the last one; its remaining times count from its arrival
+	Answer Answer // the last one; what remains of it does so at the time of the error
 }
 
 func (e *BusyError) Error() string {

@@ -57,6 +57,7 @@ type machine struct {
 	contact   bool
 	lates     int // acquisitions in a row that came too late to start
 	last      Answer
+	lastAt    Instant
 	told      string // what the last waiting event told
 	seen      Seen
 	planned   Instant // the wake-up that the last step asked for

@@ -54,7 +54,11 @@ func (m *machine) outOfTime(now Instant) {
 }
 
 func (m *machine) busy(now Instant) error {
-	return &BusyError{Mutex: m.mutex, Waited: now - m.began, Answer: m.last}
+	a := m.last
+	if a.Remaining > 0 && a.Remaining < Forever {
+		a.Remaining = max(a.Remaining-(now-m.lastAt), 0)
+	}
+	return &BusyError{Mutex: m.mutex, Waited: now - m.began, Answer: a}
 }
 
 // tryTimeout is longer than a renewal's: the first one also connects, and
@@ -98,7 +102,7 @@ func (m *machine) tried(now Instant, f *flight, a Answer) {
 		return
 	}
 	m.lates = 0
-	m.last = a
+	m.last, m.lastAt = a, now
 	m.remember(a)
 	m.tellWaiting(a)
 	if m.wait == 0 {

@@ -137,6 +137,7 @@ func (k *keeper) tellJob(m message, now time.Duration) {
 		result = toldLate // it is being stopped next
 	default:
 		if err = unix.Kill(k.pid, syscall.Signal(m.n[0])); err == nil {
+			unix.Kill(k.pid, unix.SIGCONT) // a stopped job would hear of it when another one leads
 			k.deadlines = Deadlines{}
 		}
 	}

@@ -59,7 +59,8 @@ func atoi(b []byte) int {
 }
 
 // Handles tells whether a process catches, blocks or ignores a signal, so that it does not end of it. A program may
-// catch it without having decided what to do then (one in Go catches everything from its start on).
+// catch it without having decided what to do then (one in Go catches everything from its start on). What a program
+// waits for with sigwait the kernel does not show as blocked meanwhile; it is taken to wait for this one.
 func Handles(pid int, sig syscall.Signal) (bool, error) {
 	b, err := readProc(pid, "status")
 	if err != nil {
@@ -75,7 +76,9 @@ func Handles(pid int, sig syscall.Signal) (bool, error) {
 			}
 		}
 	}
-	return false, nil
+	b, _ = readProc(pid, "syscall") // "running", or the number of the call; not everybody may look
+	number, _, _ := bytes.Cut(bytes.TrimSpace(b), []byte(" "))
+	return string(number) == strconv.Itoa(unix.SYS_RT_SIGTIMEDWAIT), nil
 }
 
 // readProc reads a file of a process by raw system calls: os.ReadFile would register each descriptor with
