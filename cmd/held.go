@@ -146,7 +146,17 @@ func (r *runner) unproved(ctx context.Context) error {
 	if s.Owner == "" || s.Owner != valueOf(r.env, ownerVariable) {
 		return nil
 	}
-	r.log.Warn(fmt.Sprintf("busy: held by %s, to whose job this run says it belongs (%s); but it does not descend from that job",
-		who(s.Owner, s.Info), heldVariable), keyStatus, int(r.o.busyCode), keyOwner, s.Owner)
+	return r.busyByAncestor(s.Owner, s.Info)
+}
+
+// isAncestor: the backend may go by another name here than where the job was started, but
+// an id is not mistaken.
+func (r *runner) isAncestor(owner string) bool {
+	return owner != "" && owner == valueOf(r.env, ownerVariable) && valueOf(r.env, mutexVariable) == r.o.mutex
+}
+
+func (r *runner) busyByAncestor(owner string, info lease.Info) error {
+	r.log.Warn(fmt.Sprintf("busy: held by %s, to whose job this run says it belongs (%s); but that cannot be shown (%s)",
+		who(owner, info), ownerVariable, heldVariable), keyStatus, int(r.o.busyCode), keyOwner, owner)
 	return &ended{code: exitCode(r.o.busyCode)}
 }

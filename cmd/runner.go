@@ -39,6 +39,7 @@ type runner struct {
 	timedOut bool
 	wasLost  bool
 	told     atomic.Bool // somebody sent a signal that ends a run
+	giveUp   context.CancelCauseFunc
 }
 
 // run contends once or, with --recontend, again after each loss.
@@ -107,6 +108,7 @@ func (r *runner) once(ctx context.Context) error {
 	a, o := r.app, r.o
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
+	r.giveUp = giveUp
 	// First of all, since the start of a process is what takes longest.
 	var err error
 	if r.guard, err = r.launch(ctx, giveUp); err != nil {
@@ -183,8 +185,11 @@ func (r *runner) once(ctx context.Context) error {
 }
 
 func (r *runner) observe(e lease.Event) {
-	if e.Kind == lease.EventAcquired {
+	switch {
+	case e.Kind == lease.EventAcquired:
 		r.timing.reach(atAcquired)
+	case e.Kind == lease.EventWaiting && r.isAncestor(e.Owner):
+		r.giveUp(r.busyByAncestor(e.Owner, e.Info))
 	}
 	r.news.observe(e)
 	r.hooks.observe(e)

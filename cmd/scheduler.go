@@ -25,7 +25,6 @@ type scheduler struct {
 	plan    schedule.Plan
 	environ []string      // of this process
 	quit    chan struct{} // closed when a signal asked for the end
-	giveUp  context.CancelCauseFunc
 
 	// Only of the work of a lease.
 	last     schedule.Record // the latest that this process knows
@@ -47,8 +46,8 @@ func (a *app) schedule(ctx context.Context, o *scheduleOptions) (err error) {
 	defer giveUp(nil)
 	env := os.Environ()
 	s := &scheduler{
-		runner: &runner{app: a, o: &o.runOptions, env: env, timing: newTiming()},
-		o:      o, environ: env, plan: o.plan(time.Now()), quit: make(chan struct{}), giveUp: giveUp,
+		runner: &runner{app: a, o: &o.runOptions, env: env, timing: newTiming(), giveUp: giveUp},
+		o:      o, environ: env, plan: o.plan(time.Now()), quit: make(chan struct{}),
 	}
 	s.does("is not in contact with the backend yet")
 	signal.Ignore(syscall.SIGPIPE) // a closed stderr is no reason to end

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -25,10 +26,15 @@ type waitingLine struct {
 
 // newWaitingLine is nil where there is no one to see it, or the command runs already.
 func newWaitingLine(a *app, o *runOptions, acquired func(string) time.Time) *waitingLine {
-	if o.quiet || o.jsonLog || o.verbose || o.wait == 0 || o.standby.on() || !term.IsTerminal(int(a.stderr.Fd())) {
+	if o.quiet || o.jsonLog || o.verbose || o.wait == 0 || o.standby.on() || !canRewrite(a.stderr) {
 		return nil
 	}
 	return &waitingLine{app: a, mutex: o.mutex, acquired: acquired}
+}
+
+// canRewrite: a dumb terminal would show what erases a line.
+func canRewrite(f *os.File) bool {
+	return term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
 const eraseLine = "\r\x1b[K"
