@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -23,10 +24,11 @@ type backendFlags struct {
 	passwordFile   string
 
 	password string // from wherever it is
+	urlFrom  string // what named the backend, for messages
 }
 
 // backendFlagNames are the ones with variables.
-var backendFlagNames = []string{"backend", "connect-timeout", "password-file"}
+var backendFlagNames = []string{backendKey, connectTimeoutKey, passwordFileKey}
 
 func (f *backendFlags) add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.url, "backend", "b", "file:", "where the mutex lives, as a `URL`")
@@ -38,11 +40,16 @@ func (f *backendFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "config", "", "configuration `file` (default /etc/simba/config.toml, then ~/.config/simba/config.toml)")
 }
 
+// check finds what is wrong with the URL while it is known what it is from.
 func (f *backendFlags) check() error {
 	if f.url == "" {
-		return usagef("the backend is empty: give its URL, or leave out --backend and SIMBA_BACKEND for a local directory")
+		return usagef("%s: the backend is empty: give its URL, or leave out --backend and SIMBA_BACKEND for a local directory", f.urlFrom)
 	}
-	return nil
+	if f.urlFrom == "--"+backendKey {
+		return nil
+	}
+	_, err := backend.Tag(context.Background(), f.url, "")
+	return f.badURL(err)
 }
 
 // passwordVariable is taken out of the job's environment.
@@ -55,9 +62,16 @@ func (f *backendFlags) open(ctx context.Context) (lease.Backend, error) {
 		Password:   f.password,
 	})
 	if err != nil {
-		return nil, unavailable(badURL(err))
+		return nil, unavailable(f.badURL(err))
 	}
 	return b, nil
+}
+
+func (f *backendFlags) badURL(err error) error {
+	if errors.Is(err, backend.ErrURL) && f.urlFrom != "" {
+		return usagef("%s: %w", f.urlFrom, err)
+	}
+	return badURL(err)
 }
 
 // badURL marks an error about the URL as one of usage.
@@ -68,12 +82,43 @@ func badURL(err error) error {
 	return err
 }
 
-// hasPassword tells whether there is one in a URL.
+// hasPassword tells whether there is one in a URL, also for another server, as in
+// sentinel_password.
 func hasPassword(rawURL string) bool {
 	_, rest, _ := strings.Cut(rawURL, "://")
 	authority, _, _ := strings.Cut(rest, "/")
-	userinfo, _, found := strings.Cut(authority, "@")
-	return found && strings.Contains(userinfo, ":")
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 && strings.Contains(authority[:at], ":") {
+		return true
+	}
+	_, query, _ := strings.Cut(rawURL, "?")
+	query, _, _ = strings.Cut(query, "#")
+	parameters, _ := url.ParseQuery(query) // what it cannot read, no backend can
+	for name := range parameters {
+		if strings.HasSuffix(strings.ToLower(name), "password") {
+			return true
+		}
+	}
+	return false
+}
+
+// sameBackend tells whether a URL that was given names the backend of the
+// configuration. A job is given its name in full and without the password.
+func sameBackend(given, configured string) bool {
+	if given == configured {
+		return true
+	}
+	name := backendName(given)
+	return name != "" && !hasPassword(given) && name == backendName(configured)
+}
+
+// backendName is the URL as a backend itself writes it; empty if it names none.
+func backendName(rawURL string) string {
+	b, err := backend.Open(context.Background(), rawURL, backend.Options{})
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = b.Close() }()
+	return b.Name()
 }
 
 // unavailable marks what went wrong with a backend outside of contending, where

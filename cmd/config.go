@@ -23,14 +23,17 @@ const systemConfig = "/etc/simba/config.toml"
 var configKeys = slices.Concat([]string{passwordKey}, runVariables, ofSchedule)
 
 const (
-	passwordKey   = "password"
-	mutexSections = "mutex"
+	backendKey        = "backend"
+	connectTimeoutKey = "connect-timeout"
+	passwordKey       = "password"
+	passwordFileKey   = "password-file"
+	mutexSections     = "mutex"
 )
 
 // config is what the files say about one mutex, as text by the name of a flag.
 type config struct {
 	values map[string]string
-	from   map[string]string // the file, for messages
+	from   map[string]string // the file, and the section in it, for messages
 }
 
 // readConfig reads the file named (/dev/null for none), or else those of the system and of the user,
@@ -46,12 +49,41 @@ func readConfig(named, mutex string) (*config, error) {
 	if u, err := user.Current(); err == nil && filepath.IsAbs(u.HomeDir) {
 		paths = append(paths, filepath.Join(u.HomeDir, ".config/simba/config.toml"))
 	}
+	return c, c.readAll(paths, mutex)
+}
+
+func (c *config) readAll(paths []string, mutex string) error {
 	for _, path := range paths {
-		if err := c.read(path, mutex); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+		err := c.read(path, mutex)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = absent(path)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return c, nil
+	return nil
+}
+
+// absent makes sure that a file is not there. A symbolic link on the way to it that
+// leads nowhere says that somebody wanted one to be, perhaps on a disk that is not
+// mounted.
+func absent(path string) error {
+	for ; ; path = filepath.Dir(path) {
+		info, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && path != filepath.Dir(path):
+			continue
+		case err != nil:
+			return usagef("configuration: %w", err)
+		case info.Mode()&fs.ModeSymlink == 0:
+			return nil
+		}
+		if _, err = os.Stat(path); err != nil {
+			return usagef("configuration: the symbolic link %s leads nowhere: %w", path, err)
+		}
+		return nil
+	}
 }
 
 func (c *config) read(path, mutex string) error {
@@ -83,7 +115,8 @@ func (c *config) parse(path string, text []byte, mode fs.FileMode, mutex string)
 	}
 	sections := head[mutexSections]
 	delete(head, mutexSections)
-	secret, err := c.layer(path, head, true)
+	from := "configuration " + path
+	secret, err := c.layer(from, head, true)
 	if err != nil {
 		return err
 	}
@@ -99,9 +132,10 @@ func (c *config) parse(path string, text []byte, mode fs.FileMode, mutex string)
 		if !ok {
 			return fmt.Errorf("%s.%s is no section, as in [%s.%q]", mutexSections, name, mutexSections, name)
 		}
-		s, err := c.layer(path, values, name == mutex)
+		title := fmt.Sprintf("[%s.%q]", mutexSections, name)
+		s, err := c.layer(from+": "+title, values, name == mutex)
 		if err != nil {
-			return fmt.Errorf("[%s.%q]: %w", mutexSections, name, err)
+			return fmt.Errorf("%s: %w", title, err)
 		}
 		secret = secret || s
 	}
@@ -113,9 +147,12 @@ func (c *config) parse(path string, text []byte, mode fs.FileMode, mutex string)
 
 // layer checks the settings of a section and, if it counts, puts them over what
 // was there. It tells whether there is a password among them.
-func (c *config) layer(path string, values map[string]any, counts bool) (secret bool, err error) {
+func (c *config) layer(from string, values map[string]any, counts bool) (secret bool, err error) {
 	if values["wait"] != nil && values["no-wait"] == true {
 		return false, errors.New("wait and no-wait exclude each other")
+	}
+	if counts {
+		c.override(values)
 	}
 	for key, value := range values {
 		if !slices.Contains(configKeys, key) {
@@ -125,16 +162,39 @@ func (c *config) layer(path string, values map[string]any, counts bool) (secret 
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", key, err)
 		}
-		secret = secret || key == passwordKey || key == "backend" && hasPassword(text)
-		if !counts {
-			continue
+		secret = secret || key == passwordKey || key == backendKey && hasPassword(text)
+		if counts {
+			c.values[key], c.from[key] = text, from
 		}
+	}
+	return secret, nil
+}
+
+// override drops what does not outlive a layer that comes over it: the other name
+// of a setting that it has, and the password if it names a backend or a password
+// itself. A password must not reach a server that it was not written for.
+func (c *config) override(values map[string]any) {
+	for key := range values {
 		if other, ok := exclusive[key]; ok {
 			delete(c.values, other)
 		}
-		c.values[key], c.from[key] = text, path
+		if key == backendKey || key == passwordKey || key == passwordFileKey {
+			c.dropPassword()
+		}
 	}
-	return secret, nil
+}
+
+// take makes a setting what it is in another configuration.
+func (c *config) take(other *config, key string) {
+	delete(c.values, key)
+	if value, set := other.values[key]; set {
+		c.values[key], c.from[key] = value, other.from[key]
+	}
+}
+
+func (c *config) dropPassword() {
+	delete(c.values, passwordKey)
+	delete(c.values, passwordFileKey)
 }
 
 // exclusive are two names of one setting: the later one replaces the other.

@@ -49,7 +49,7 @@ Exit status: 0; with -q, which prints nothing, 0 if the mutex is held or kept ba
 }
 
 func (o *statusOptions) complete(a *app, c *cobra.Command, args []string) (err error) {
-	if err := a.settle(c.Flags(), &o.backendFlags, only(args), backendFlagNames...); err != nil {
+	if err := a.settleAll(c.Flags(), &o.backendFlags, args, backendFlagNames...); err != nil {
 		return err
 	}
 	if err := o.check(); err != nil {

@@ -50,7 +50,7 @@ error, 69 if the backend cannot be reached at the start, or refuses.`,
 }
 
 func (o *watchOptions) complete(a *app, c *cobra.Command, args []string) (err error) {
-	if err := a.settle(c.Flags(), &o.backendFlags, only(args), backendFlagNames...); err != nil {
+	if err := a.settleAll(c.Flags(), &o.backendFlags, args, backendFlagNames...); err != nil {
 		return err
 	}
 	if err := o.check(); err != nil {
