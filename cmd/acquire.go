@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -113,6 +114,12 @@ func (o *acquireOptions) complete(a *app, flags *pflag.FlagSet, args []string) (
 	if err := o.settle(a, flags, acquireVariables); err != nil {
 		return err
 	}
+	if o.busyCode == 0 { // without a token nobody may believe that it is held
+		if flags.Changed("busy-exit-code") {
+			return usagef("--busy-exit-code 0 would say that the mutex is held")
+		}
+		o.busyCode = exitCodeValue(exitBusy) // what is meant for run
+	}
 	o.killAfter = 0 // nothing has to be ended before the lease does, so all of it may be used
 	if err := o.checkLease(flags); err != nil {
 		return err
@@ -126,12 +133,16 @@ func (o *acquireOptions) complete(a *app, flags *pflag.FlagSet, args []string) (
 			return usagef("--watch-pid %d: %w", o.watchPID, err)
 		}
 	}
-	return o.checkTokenFile()
+	return o.checkTokenFile(a)
 }
 
 // checkTokenFile finds out before the wait what would stand in the token's way after it.
-func (o *acquireOptions) checkTokenFile() error {
+func (o *acquireOptions) checkTokenFile(a *app) error {
 	if o.tokenFile == "" {
+		if isNull(a.stdout) {
+			return usagef("standard output is closed, or %s, so nobody would have the token: --%s names a file for it",
+				os.DevNull, tokenFileFlag)
+		}
 		return nil
 	}
 	if err := writable(o.tokenFile); err != nil {
@@ -140,15 +151,48 @@ func (o *acquireOptions) checkTokenFile() error {
 	return nil
 }
 
-// hand passes the token on.
-func (o *acquireOptions) hand(a *app, token string) (err error) {
-	defer func() {
-		if err != nil {
-			err = &coded{fmt.Errorf("the mutex is given back, since the token could not be written: %w", err), exitFault}
-		}
-	}()
+// isNull tells whether what is written is lost. A standard output that was closed is the
+// null device, too: the runtime opens it in its place.
+func isNull(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	info, err2 := f.Stat()
+	if err != nil || err2 != nil {
+		return err2 != nil
+	}
+	a, ok1 := null.Sys().(*syscall.Stat_t)
+	b, ok2 := info.Sys().(*syscall.Stat_t)
+	return ok1 && ok2 && info.Mode()&os.ModeCharDevice != 0 && a.Rdev == b.Rdev
+}
+
+// hand passes the token on. Whoever is to read it may be slow, or frozen: then a signal
+// ends acquire all the same, and nobody is served by a token whose ttl is over.
+func (o *acquireOptions) hand(ctx context.Context, a *app, token string) error {
+	clock := lease.BootClock{}
+	late, free := clock.At(clock.Now() + lease.Instant(o.ttl))
+	defer free()
+	done := make(chan error, 1)
+	go func() { done <- o.write(a, token) }() // a write that blocks ends with the process
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late:
+		err = errors.New("nobody took it before its ttl was over")
+	}
+	if err != nil {
+		err = &coded{fmt.Errorf("the mutex is given back, since the token could not be written: %w", err), exitFault}
+	}
+	return err
+}
+
+func (o *acquireOptions) write(a *app, token string) error {
 	if o.tokenFile == "" {
-		_, err = fmt.Fprintln(a.stdout, token)
+		_, err := fmt.Fprintln(a.stdout, token)
 		return err
 	}
 	return replaceFile(o.tokenFile, token+"\n", 0o600)
@@ -169,7 +213,7 @@ func (a *app) acquire(ctx context.Context, o *acquireOptions) error {
 	// A reader of the token who is gone must not end acquire with the mutex held.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if !staysInStore(o.url) || o.watch.PID != 0 {
-		return a.detach(ctx, o.order(), func(token string) error { return o.hand(a, token) })
+		return a.detach(ctx, o.order(), func(ctx context.Context, token string) error { return o.hand(ctx, a, token) })
 	}
 	b, err := o.open(ctx)
 	if err != nil {
@@ -177,14 +221,15 @@ func (a *app) acquire(ctx context.Context, o *acquireOptions) error {
 	}
 	defer func() { _ = b.Close() }()
 	c := &contention{app: a, o: &o.runOptions, backend: b, info: o.info()}
-	err = c.run(ctx, func(_ context.Context, h *lease.Holder) error {
-		t := newToken(&o.runOptions, b.Name(), h)
-		if err := o.hand(a, t.String()); err != nil {
+	return c.run(ctx, func(held context.Context, h *lease.Holder) error {
+		held, lost := context.WithCancelCause(held)
+		defer lost(nil)
+		defer context.AfterFunc(ctx, func() { lost(context.Cause(ctx)) })()
+		if err := o.hand(held, a, newToken(&o.runOptions, b.Name(), h).String()); err != nil {
 			return err
 		}
 		return lease.ErrKeep
 	})
-	return err
 }
 
 func (o *acquireOptions) order() order {

@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -111,37 +110,46 @@ func (o *checkOptions) line(got answer) checkLine {
 	return l
 }
 
-// state asks who knows: the keeper, by which a lease on files or ZooKeeper is counted, and
-// the backend if there is none or it is out of reach.
-func (f *tokenFlags) state(ctx context.Context, b lease.Backend) (answer, error) {
-	var there error
-	if !staysInStore(b.Name()) {
-		if f.Keeper == nil {
-			return answer{Why: "no process keeps it"}, nil
+// state asks who knows: the store if the lease lives in it, else the keeper, by which a
+// lease on files or ZooKeeper is counted.
+func (f *tokenFlags) state(ctx context.Context, b lease.Backend) (got answer, err error) {
+	if staysInStore(b.Name()) {
+		if got, err = f.inBackend(ctx, b); err != nil {
+			err = unavailable(err)
 		}
-		clock := lease.BootClock{}
-		asked := clock.Now()
-		var got answer
-		if got, there = f.ask(ctx, request{Op: askCheck}, answersWithin); there == nil {
-			if got.Held {
-				got = f.doubted(ctx, b, got)
-			}
-			got.age(clock.Now() - asked)
-			return got, nil
-		}
+		return got, err
 	}
-	got, err := f.inBackend(ctx, b)
-	switch {
-	case err != nil:
-		return got, unavailable(err)
-	case !got.Held:
-	case errors.Is(there, errSilent):
-		// It may have been frozen for long, and cannot say how far its lease has run.
-		return got, &coded{fmt.Errorf("%w: process %d; in the backend it still owns the mutex", there, f.Keeper.PID), exitUnavailable}
-	case there != nil && f.Keeper.dead():
-		got.Held, got.Why = false, errDead.Error()
+	if f.Keeper == nil {
+		return answer{Why: "no process keeps it"}, nil
 	}
+	clock := lease.BootClock{}
+	asked := clock.Now()
+	if got, err = f.ask(ctx, request{Op: askCheck}, answersWithin); err != nil {
+		return f.without(ctx, b, err)
+	}
+	if got.Held {
+		got = f.doubted(ctx, b, got)
+	}
+	got.age(clock.Now() - asked)
 	return got, nil
+}
+
+// without the keeper the backend can say no. It can never say yes: the owner's id stands in
+// it, but how far the lease has run that was asked for, only the keeper knows.
+func (f *tokenFlags) without(ctx context.Context, b lease.Backend, there error) (answer, error) {
+	s, err := persist(ctx, f.connectTimeout, func(ctx context.Context) (lease.Snapshot, error) { return b.Inspect(ctx, f.Mutex) })
+	if err != nil {
+		return answer{}, unavailable(err)
+	}
+	why := f.notHeld(&s)
+	if why == "" && f.Keeper.dead() {
+		why = errDead.Error()
+	}
+	if why != "" {
+		return answer{Why: why}, nil
+	}
+	return answer{}, &coded{fmt.Errorf("it is not known whether the lease is still held: %w: process %d on %s; in the backend it still owns the mutex",
+		there, f.Keeper.PID, escape(f.Keeper.Host)), exitUnavailable}
 }
 
 // doubted: a revocation, or another owner, may stand in the backend and not have reached
@@ -159,8 +167,8 @@ func (f *tokenFlags) doubted(ctx context.Context, b lease.Backend, got answer) a
 }
 
 // notHeld says why the lease counts for nothing any more by what the backend shows.
-func (f *tokenFlags) notHeld(s *lease.Snapshot) string {
-	switch why := f.notOwner(s); {
+func (t *token) notHeld(s *lease.Snapshot) string {
+	switch why := t.notOwner(s); {
 	case why != "":
 		return why
 	case s.Revoked:

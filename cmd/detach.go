@@ -77,10 +77,13 @@ const (
 	leaveWithin = 3 * time.Second
 )
 
+// handing passes the token on, unless its context ends before.
+type handing func(ctx context.Context, token string) error
+
 var errKeeper = &coded{errors.New("the process that was to keep the lease has died"), exitFault}
 
 // detach has a keeper contend, and returns when it keeps the lease or is gone.
-func (a *app) detach(ctx context.Context, o order, hand func(token string) error) error {
+func (a *app) detach(ctx context.Context, o order, hand handing) error {
 	line, fd, keeper, err := a.startKeeper()
 	if err != nil {
 		return &coded{fmt.Errorf("cannot start a process to keep the lease: %w", err), exitFault}
@@ -101,7 +104,7 @@ func (a *app) detach(ctx context.Context, o order, hand func(token string) error
 		}
 	})
 	defer stop()
-	err = converse(line, o, hand)
+	err = converse(ctx, line, o, hand)
 	if ctx.Err() != nil && err != nil {
 		err = context.Cause(ctx)
 	}
@@ -117,7 +120,7 @@ func (a *app) detach(ctx context.Context, o order, hand func(token string) error
 	return err
 }
 
-func converse(line *os.File, o order, hand func(token string) error) error {
+func converse(ctx context.Context, line *os.File, o order, hand handing) error {
 	to, from := json.NewEncoder(line), json.NewDecoder(line)
 	if err := to.Encode(o); err != nil {
 		return errKeeper
@@ -126,7 +129,7 @@ func converse(line *os.File, o order, hand func(token string) error) error {
 	if err != nil {
 		return err
 	}
-	if err := hand(owned.Token); err != nil {
+	if err := hand(ctx, owned.Token); err != nil {
 		return err
 	}
 	if err := to.Encode(took{true}); err != nil {

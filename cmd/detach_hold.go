@@ -37,7 +37,7 @@ type keeper struct {
 	order   order
 	backend lease.Backend
 	socket  net.Listener
-	at      keeperAt
+	at      *keeperAt // nil: there is no socket
 	tag     string
 	clock   lease.BootClock
 
@@ -46,8 +46,10 @@ type keeper struct {
 	leave  context.CancelCauseFunc
 	gone   <-chan struct{} // the watched process has ended; nil: none is watched
 	wake   chan struct{}
-	over   chan struct{} // lease.Do has returned
-	asking sync.WaitGroup
+	over   context.Context // lease.Do has returned
+	finish func()
+	asking sync.WaitGroup // those who ask
+	tasks  sync.WaitGroup // what is done beside
 
 	mu       sync.Mutex
 	holder   *lease.Holder // nil: the mutex is not held yet, or not any more
@@ -55,6 +57,7 @@ type keeper struct {
 	end      lease.Instant // when it is released at the latest; 0: not yet known
 	why      string        // it does not count as held any more
 	released bool          // somebody wants it released
+	changed  chan struct{} // closed when something happened to the lease, and made anew
 }
 
 func (a *app) newHold() *cobra.Command {
@@ -77,10 +80,12 @@ func (a *app) keep(ctx context.Context) error {
 	unix.CloseOnExec(messagesFD)
 	a.stderr = os.NewFile(messagesFD, "messages")
 	a.msg = newMessages(a.stderr)
+	setProcessName(keeperName)
 	k := &keeper{
 		app: a, line: os.NewFile(lineFD, "acquire"), heard: make(chan took),
-		wake: make(chan struct{}, 1), over: make(chan struct{}),
+		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
+	k.over, k.finish = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, k.leave = context.WithCancelCause(ctx)
 	defer onSignals(k.told)()
 	from := json.NewDecoder(k.line)
@@ -169,8 +174,12 @@ func (k *keeper) run(ctx context.Context) (err error) {
 	defer k.close()
 	if k.order.Watch.PID != 0 {
 		k.gone = k.order.Watch.ended()
-		go func() {
-			<-k.gone
+		k.tasks.Go(func() {
+			select {
+			case <-k.over.Done():
+				return
+			case <-k.gone:
+			}
 			k.mu.Lock()
 			held := k.holder != nil
 			k.mu.Unlock()
@@ -178,37 +187,49 @@ func (k *keeper) run(ctx context.Context) (err error) {
 				k.leave(errUnwanted(k.order.Watch.PID))
 			}
 			k.nudge()
-		}()
+		})
 	}
 	c := &contention{app: k.app, o: o, backend: k.backend, tag: k.tag, info: k.order.Info}
 	return c.run(ctx, k.work)
 }
 
-// attend makes the socket at which the keeper is reached.
+// attend makes the socket at which the keeper is reached. Where the lease lives in the
+// store there may be none: then everybody asks the store, and what is done there the keeper
+// learns by its next renewal.
 func (k *keeper) attend() error {
 	dir, err := socketDir()
-	if err != nil {
-		return err
+	if err == nil {
+		err = k.attendIn(dir)
 	}
+	if err != nil && staysInStore(k.order.URL) {
+		k.at, err = nil, os.Chdir("/")
+	}
+	return err
+}
+
+func (k *keeper) attendIn(dir string) (err error) {
 	sweepSockets(dir)
 	var random [8]byte
 	_, _ = rand.Read(random[:])
 	name := hex.EncodeToString(random[:]) + socketNames
 	self, _ := findProcess(os.Getpid())
-	k.at = keeperAt{PID: self.PID, Started: self.Started, Host: lease.Host(), World: world(), Socket: filepath.Join(dir, name)}
+	k.at = &keeperAt{PID: self.PID, Started: self.Started, Host: lease.Host(), World: world(), Socket: filepath.Join(dir, name)}
 	if k.socket, err = listen(dir, name); err != nil {
 		return fmt.Errorf("cannot be reached at a socket in %s: %w", dir, err)
 	}
-	go k.serve()
+	k.tasks.Go(k.serve)
 	return nil
 }
 
 // close comes after the release: whoever finds no socket knows that it is over.
 func (k *keeper) close() {
-	close(k.over)
+	k.finish()
+	if k.at != nil {
+		_ = os.Remove(k.at.Socket)
+		_ = k.socket.Close()
+	}
+	k.tasks.Wait()
 	k.asking.Wait()
-	_ = os.Remove(k.at.Socket)
-	_ = k.socket.Close()
 }
 
 // work keeps the lease. When it returns the mutex is released.
@@ -245,8 +266,10 @@ func (k *keeper) work(ctx context.Context, h *lease.Holder) error {
 			k.expire("it was revoked", false)
 		case <-timer:
 		case <-k.wake:
+		case <-h.Changes():
 		}
 		free()
+		k.tell()
 	}
 }
 
@@ -254,11 +277,17 @@ func (k *keeper) begin(h *lease.Holder) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.holder = h
+	// The store may grant less at a time: that is renewed here all the while, so what was
+	// asked for can be kept.
 	k.extend(k.order.TTL, k.order.Rest)
-	if d := h.Deadlines(); d.Held != 0 && k.until != 0 {
-		k.until = min(k.until, d.Held)
-		k.end = k.until + k.order.Rest
-	}
+}
+
+// tell has those look again who wait for something to happen to the lease.
+func (k *keeper) tell() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(k.changed)
+	k.changed = make(chan struct{})
 }
 
 // extend counts the lease as it was asked for from now; the caller locks.
@@ -273,7 +302,7 @@ func (k *keeper) extend(ttl, rest time.Duration) {
 // on nothing of the caller's is in use any more.
 func (k *keeper) handOver(ctx context.Context, h *lease.Holder) error {
 	t := newToken(k.options(), k.backend.Name(), h)
-	t.Keeper = &k.at
+	t.Keeper = k.at
 	k.msg.flush()
 	k.say(report{Token: t.String()})
 	late, free := k.clock.At(k.clock.Now() + k.order.TTL)
@@ -329,10 +358,10 @@ func (k *keeper) expireLocked(why string, tell bool) {
 	}
 	if tell {
 		id, limit := k.holder.ID(), k.order.Rest
-		go func() {
-			_, _ = persist(context.Background(), limit, func(ctx context.Context) (struct{}, error) {
+		k.tasks.Go(func() {
+			_, _ = persist(k.over, limit, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, k.backend.Revoke(ctx, k.order.Mutex, id)
 			})
-		}()
+		})
 	}
 }

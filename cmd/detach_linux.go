@@ -26,9 +26,11 @@ func beFound(tag string) {
 	}
 	room := unsafe.Slice(unsafe.StringData(os.Args[1]), len(os.Args[1])+1+len(os.Args[2]))
 	clear(room[copy(room, tag):])
-	// The name of the main thread, which is that of the process.
-	_ = os.WriteFile("/proc/self/comm", []byte("guard-holding"), 0)
+	setProcessName("guard-holding")
 }
+
+// setProcessName sets the name of the main thread, which is that of the process.
+func setProcessName(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
 // world tells apart those on one host for whom numbers of processes mean different ones.
 func world() string {

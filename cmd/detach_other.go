@@ -14,6 +14,9 @@ func executable() (string, error) { return os.Executable() }
 // beFound: the file backend looks for nobody here.
 func beFound(string) {}
 
+// setProcessName: it is that of the arguments here.
+func setProcessName(string) {}
+
 func world() string { return "" }
 
 // watched is a process whose end is waited for.

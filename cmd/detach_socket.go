@@ -26,6 +26,7 @@ type request struct {
 	Owner     string
 	Op        string // renew, check, release
 	TTL, Rest time.Duration
+	Within    time.Duration // renew: how long the store may take
 }
 
 // answer is what a keeper says.
@@ -33,6 +34,8 @@ type answer struct {
 	Owner string
 	Held  bool
 	Why   string // if it is not held
+	// Unknown: it was to be renewed, and the store has not confirmed that. Why.
+	Unknown string `json:",omitempty"`
 	// Remaining, of the ttl and of the whole lease; lease.Forever as long as the
 	// process that is watched lives.
 	TTL, Lease time.Duration

@@ -22,8 +22,10 @@ func (a *app) newRelease() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "release [TOKEN] | release --force NAME",
 		Short: "Give up a lease held by hand, or have the owner of a mutex give it up",
-		Long: `release gives up the lease that acquire left; others may own the mutex at once. The token
-is an argument, in --token-file or in SIMBA_TOKEN.
+		Long: `release gives up the lease that acquire left; others may own the mutex at once. Where a
+process keeps it that cannot be reached, that is told by way of the backend, and gives the
+mutex up when the lease ends at the latest. The token is an argument, in --token-file or in
+SIMBA_TOKEN.
 
 release --force tells the owner of a mutex to give it up, whoever that is: its simba stops
 the job in order, as after a loss, and releases the mutex when nothing of the job is left. It
@@ -83,7 +85,7 @@ func (a *app) giveBack(c *cobra.Command, o *releaseOptions, args []string) error
 	}
 	defer func() { _ = b.Close() }()
 	if o.Keeper != nil {
-		got, err := o.ask(ctx, request{Op: askRelease}, o.connectTimeout)
+		got, err := o.askRelease(ctx, staysInStore(b.Name()))
 		switch {
 		case err == nil && !got.Held && got.TTL <= 0 && got.Lease <= 0:
 			return lostError(got.Why)
@@ -111,6 +113,19 @@ func (a *app) giveBack(c *cobra.Command, o *releaseOptions, args []string) error
 		return lostError(was.Why)
 	}
 	return nil
+}
+
+// askRelease asks the keeper, which answers when the mutex is released. That may take as
+// long as the store does, but one that does not even say how the lease stands is frozen;
+// and where the store can be asked in its place, little is gained by waiting.
+func (o *releaseOptions) askRelease(ctx context.Context, elsewhere bool) (answer, error) {
+	if elsewhere {
+		return o.ask(ctx, request{Op: askRelease}, answersWithin)
+	}
+	if got, err := o.ask(ctx, request{Op: askCheck}, answersWithin); err != nil {
+		return got, err
+	}
+	return o.ask(ctx, request{Op: askRelease}, max(o.connectTimeout, answersWithin))
 }
 
 // releaseFrom is for a keeper that does not answer. It is told by way of the backend.

@@ -76,8 +76,15 @@ func (a *app) renewThere(ctx context.Context, o *renewOptions, b lease.Backend, 
 	if o.Keeper == nil {
 		return lostError("no process keeps it")
 	}
-	got, err := o.ask(ctx, request{Op: askRenew, TTL: terms.TTL, Rest: terms.Transition}, answersWithin)
+	// It answers at once, or is frozen; what it has to wait for then is the store.
+	got, err := o.ask(ctx, request{Op: askCheck}, answersWithin)
+	if err == nil && got.Held {
+		limit := confirmedWithin(o.connectTimeout, time.Duration(o.TTL+o.Rest)) + answersWithin
+		got, err = o.ask(ctx, request{Op: askRenew, TTL: terms.TTL, Rest: terms.Transition, Within: o.connectTimeout}, limit)
+	}
 	switch {
+	case err == nil && got.Unknown != "":
+		return &coded{fmt.Errorf("it is not known whether the lease is renewed: %s", got.Unknown), exitUnavailable}
 	case err == nil && got.Held:
 		return nil
 	case err == nil:

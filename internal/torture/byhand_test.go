@@ -136,7 +136,8 @@ func handsOn(t *testing.T, store func(t *testing.T) (url string)) {
 	t.Parallel()
 	for name, do := range map[string]func(h *byHand){
 		"steps": steps, "expiry": expiry, "pipeline": pipeline, "watched": watchedProcess,
-		"frozen": frozen, "keeper killed": keeperKilled,
+		"frozen": frozen, "keeper killed": keeperKilled, "out of reach": outOfReach, "revoked": revoked,
+		"nobody reads": nobodyReads,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
