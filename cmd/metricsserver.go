@@ -1,21 +1,25 @@
 package cmd
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"time"
 )
 
-// serveMetrics answers at /metrics until the function returned is called. An address
-// that cannot be had is a mistake of whoever gave it.
+// serveMetrics answers at /metrics until the function returned is called. A wrong
+// address is a mistake of whoever gave it; one that is taken may be free later.
 func (a *app) serveMetrics(address string, m *metrics) (end func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
+	if _, err := net.ResolveTCPAddr("tcp", address); err != nil {
+		return nil, usagef("--metrics-listen: %w", err)
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, usagef("--metrics-listen: %w", err)
+		return nil, &coded{fmt.Errorf("--metrics-listen: %w", err), exitUnavailable}
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {

@@ -18,6 +18,7 @@ type news struct {
 	log  *slog.Logger
 	line *waitingLine
 	o    *runOptions
+	idle func() bool // there is no job at present; nil: there is
 
 	lost     atomic.Bool
 	trouble  time.Time // the first of a row of failures
@@ -102,6 +103,10 @@ func (n *news) stopping(cause error) {
 		guard.LostSignal: fmt.Sprintf("the job is sent %s and may go on", n.o.signal.String()),
 		guard.LostWarn:   "the job goes on without it",
 	}[n.o.onLost]
+	if n.idle != nil && n.idle() {
+		n.log.Error(cause.Error(), keyStatus, int(exitLost))
+		return
+	}
 	n.log.Error(fmt.Sprintf("%v; %s", cause, what), keyStatus, int(exitLost))
 }
 

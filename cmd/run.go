@@ -226,7 +226,7 @@ func commandWords(command string, given bool, args []string) ([]string, error) {
 		}
 		return words, nil
 	case len(args) == 0:
-		return nil, usagef("no command to run, as in: simba run --mutex NAME -- COMMAND")
+		return nil, usagef("no command to run: it stands at the end, after --")
 	}
 	return args, nil
 }

@@ -91,7 +91,7 @@ func (o *scheduleOptions) addFlags(flags *pflag.FlagSet) {
 		"strategy", "whether --every counts from tick to tick or from the end of a run to the next tick")
 	flags.Var(&durationValue{d: &o.initialDelay, max: maxEvery, shown: "0s"}, "initial-delay",
 		"how long after its start this process runs nothing")
-	flags.IntVar(&o.maxFailures, "max-failures", 0, "end when so many `runs` in a row have failed; 0: never")
+	flags.Var((*countValue)(&o.maxFailures), "max-failures", "end when so many runs in a row have failed; 0: never")
 	ofRun.VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(sharedWithRun, f.Name) || f.Name == "config" || f.Name == "command" {
 			flags.AddFlag(f)
@@ -106,9 +106,6 @@ func (o *scheduleOptions) complete(a *app, flags *pflag.FlagSet, args []string) 
 	}
 	if err := o.check(flags, args); err != nil {
 		return err
-	}
-	if o.maxFailures < 0 {
-		return usagef("--max-failures %d: 0 or more is allowed", o.maxFailures)
 	}
 	switch {
 	case o.every == 0 && o.cron == "":

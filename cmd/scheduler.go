@@ -35,9 +35,11 @@ type scheduler struct {
 	mu      sync.Mutex
 	leading bool           // the mutex is owned
 	running *guard.Guard   // of the present run
+	silent  bool           // the backend does not answer
 	sig     syscall.Signal // that asked for the end
-	second  bool           // another one did
-	doing   func() string  // for people
+	since   time.Time
+	second  bool          // another one did
+	doing   func() string // for people
 }
 
 // schedule contends for the mutex again and again until a signal ends it.
@@ -88,7 +90,7 @@ func (a *app) schedule(ctx context.Context, o *scheduleOptions) (err error) {
 func (s *scheduler) own(ctx context.Context, again bool) error {
 	s.line = newWaitingLine(s.app, &s.o.runOptions, s.acquired)
 	defer s.line.erase()
-	s.news = &news{log: s.log, line: s.line, o: &s.o.runOptions}
+	s.news = &news{log: s.log, line: s.line, o: &s.o.runOptions, idle: s.idle}
 	return s.contend(ctx, lease.Config{
 		Backend:        s.backend,
 		Mutex:          s.o.mutex,
@@ -98,7 +100,12 @@ func (s *scheduler) own(ctx context.Context, again bool) error {
 		IDForm:         s.o.idForm,
 		Info:           lease.Info{User: userName(), Program: filepath.Base(s.o.argv[0]), Note: s.o.note},
 		Observe:        s.observe,
-		Measure:        s.measure,
+		Measure: func(c lease.Call) {
+			s.measure(c)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.silent = c.Err != nil
+		},
 	}, s.lead, again)
 }
 
@@ -131,6 +138,10 @@ func (s *scheduler) end(err error) error {
 	return &ended{sig: s.sig}
 }
 
+// oneSignal: the same signal within this time is the same wish. timeout(1), for one, signals
+// its command and then the group that it is in.
+const oneSignal = 100 * time.Millisecond
+
 // heard is told of the signals that are meant for the schedule. The first one that asks
 // for the end lets the present run finish, the next one ends the run as well.
 func (s *scheduler) heard(sig syscall.Signal) {
@@ -140,8 +151,11 @@ func (s *scheduler) heard(sig syscall.Signal) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.sig == sig && time.Since(s.since) < oneSignal {
+		return
+	}
 	if s.sig == 0 {
-		s.sig = sig
+		s.sig, s.since = sig, time.Now()
 		close(s.quit)
 		s.log.Info("asked to end; a run that goes on is waited for", "signal", signalName(sig))
 		if !s.leading {
@@ -153,6 +167,13 @@ func (s *scheduler) heard(sig syscall.Signal) {
 	if s.running != nil {
 		s.running.Stop()
 	}
+}
+
+// idle: there is no run.
+func (s *scheduler) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running == nil
 }
 
 // asked tells whether a signal asked for the end.
@@ -176,7 +197,10 @@ func (s *scheduler) doesNow(what func() string) {
 
 func (s *scheduler) tell() {
 	s.mu.Lock()
-	what := s.doing()
+	what := "this host " + s.doing()
+	if s.silent {
+		what += "; the backend does not answer at present"
+	}
 	s.mu.Unlock()
-	s.log.Warn("this host " + what)
+	s.log.Warn(what)
 }

@@ -5,6 +5,8 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+
+	"github.com/simba-lock/simba/internal/guard"
 )
 
 // onSignals calls f with each signal that would end simba, and with those given, but for
@@ -12,9 +14,13 @@ import (
 func onSignals(f func(syscall.Signal), more ...syscall.Signal) (drop func()) {
 	c := make(chan os.Signal, 8)
 	for _, sig := range append(more, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT) {
-		if !signal.Ignored(sig) {
-			signal.Notify(c, sig)
+		if signal.Ignored(sig) {
+			continue
 		}
+		if sig == syscall.SIGQUIT {
+			guard.TakeQuit()
+		}
+		signal.Notify(c, sig)
 	}
 	var calls sync.WaitGroup
 	calls.Go(func() {

@@ -94,6 +94,9 @@ func (s *scheduler) leads(now bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leading = now
+	if !now {
+		s.doing = func() string { return "does not lead any more" }
+	}
 	return s.sig == 0
 }
 
@@ -202,9 +205,16 @@ func (s *scheduler) ran(begun schedule.Record, err error, began time.Time) {
 		s.log.Warn(fmt.Sprintf("the run of %s failed: %s", when(begun.Tick, time.Now()), why), keyStatus, int(status))
 	}
 	if s.o.maxFailures > 0 && s.failures >= s.o.maxFailures && !s.asked() {
-		s.log.Error(fmt.Sprintf("%d runs in a row failed; the schedule ends (--max-failures)", s.failures), keyStatus, int(status))
+		s.log.Error(fmt.Sprintf("the schedule ends after %s (--max-failures)", inARow(s.failures)), keyStatus, int(status))
 		s.over = err
 	}
+}
+
+func inARow(failures int) string {
+	if failures == 1 {
+		return "a failed run"
+	}
+	return fmt.Sprintf("%d failed runs in a row", failures)
 }
 
 // launchRun starts the guard of the next run.

@@ -112,6 +112,21 @@ func (v *exitCodeValue) Set(s string) error {
 	return nil
 }
 
+// countValue is a number from 0 on.
+type countValue int
+
+func (v *countValue) String() string { return strconv.Itoa(int(*v)) }
+func (v *countValue) Type() string   { return "number" }
+
+func (v *countValue) Set(s string) error {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return errors.New("a number from 0 on is allowed")
+	}
+	*v = countValue(n)
+	return nil
+}
+
 // signalValue is a signal by name, with or without SIG, or by number.
 type signalValue syscall.Signal
 

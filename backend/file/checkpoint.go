@@ -3,6 +3,7 @@ package file
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -44,5 +45,12 @@ func (s *session) Checkpoint(ctx context.Context, from, to string) (string, erro
 	if now != from || from == to {
 		return now, nil
 	}
-	return to, sorted(p.path(checkpointName), p.replace(checkpointName, []byte(to+"\n"), true))
+	err = p.replace(checkpointName, []byte(to+"\n"), true)
+	for _, passing := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS} {
+		// A schedule that has begun waits until there is room again.
+		if errors.Is(err, passing) {
+			return "", fmt.Errorf("%s: %w", p.path(checkpointName), err)
+		}
+	}
+	return to, sorted(p.path(checkpointName), err)
 }

@@ -37,6 +37,9 @@ type Guard struct {
 	tty       *os.File // the terminal, if it was lent to the job
 }
 
+// TakeQuit is needed on Linux only.
+func TakeQuit() {}
+
 // Discard is for systems on which it pays to start a guard process early.
 func Discard() {}
 

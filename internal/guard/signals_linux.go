@@ -35,8 +35,9 @@ const besideAfter = 50 * time.Millisecond
 // job must not. A guard comes up with a handler of the runtime all the same, and gives the job the default.
 var takePipe = sync.OnceFunc(func() { signal.Ignore(unix.SIGPIPE) })
 
-// takeQuit is called just before the first Notify of SIGQUIT, which would leave it as package early has made it.
-var takeQuit = sync.OnceFunc(func() { signal.Ignore(unix.SIGQUIT) })
+// TakeQuit is called just before the first Notify of SIGQUIT in this program, which would leave it as package early has
+// made it. Later it does nothing, so that it undoes no Notify.
+var TakeQuit = sync.OnceFunc(func() { signal.Ignore(unix.SIGQUIT) })
 
 // takeSignals has the signals passed to the supervisor. signalsTaken is closed when all are that would end this
 // process or are passed on.
@@ -74,7 +75,7 @@ func (g *Guard) take(sig syscall.Signal) {
 		return // nohup: stays ignored, here and in the job
 	}
 	if sig == unix.SIGQUIT {
-		takeQuit()
+		TakeQuit()
 	}
 	signal.Notify(g.signals, sig)
 }
