@@ -108,6 +108,31 @@ func TestFullDuring(t *testing.T) {
 	}
 }
 
+// A checkpoint that cannot be written may be written later, and what was there stays.
+func TestFullCheckpoint(t *testing.T) {
+	dir, fill, words := fullDisk(t)
+	p := newParty(t, file.New(dir, file.Options{}))
+	p.try(true, lease.Mine)
+	if _, err := p.Checkpoint(t.Context(), "", "first"); err != nil {
+		t.Fatal(err)
+	}
+	empty := fill()
+	if got, err := p.Checkpoint(t.Context(), "first", "second"); words == "no space left" && (err == nil || lease.IsPermanent(err)) {
+		t.Errorf("on a full disk: %q, %v", got, err)
+	}
+	empty()
+	for _, text := range []string{"second", "third"} {
+		now, err := p.Checkpoint(t.Context(), "", "")
+		if err == nil {
+			now, err = p.Checkpoint(t.Context(), now, text)
+		}
+		if err != nil || now != text {
+			t.Errorf("%q, %v; want %q", now, err, text)
+		}
+	}
+	p.release()
+}
+
 func TestReadOnly(t *testing.T) {
 	base := t.TempDir()
 	b := file.New(base, file.Options{})
