@@ -85,7 +85,7 @@ func (e *exam) ofCrash() {
 	case !known:
 		e.find(check, "cannot be told", "see that innodb_flush_log_at_trx_commit is 1")
 	case flush != "1":
-		e.find(check, detail, "a crash may forget an acquisition that was acknowledged, and two jobs run until the lease ends: set it to 1")
+		e.find(check, detail, "a crash may forget an acquisition that was acknowledged, and two jobs run until the lease ends: set innodb_flush_log_at_trx_commit to 1")
 	case e.on("log_bin") && sync != "1":
 		e.find(check, detail, "after a crash the replicas may lack an acquisition that was acknowledged: set sync_binlog to 1")
 	default:
