@@ -172,7 +172,7 @@ func isNull(w io.Writer) bool {
 // ends acquire all the same, and nobody is served by a token whose ttl is over.
 func (o *acquireOptions) hand(ctx context.Context, a *app, token string) error {
 	clock := lease.BootClock{}
-	late, free := clock.At(clock.Now() + lease.Instant(o.ttl))
+	late, free := clock.At(clock.Now() + o.ttl)
 	defer free()
 	done := make(chan error, 1)
 	go func() { done <- o.write(a, token) }() // a write that blocks ends with the process

@@ -86,7 +86,7 @@ func (k *keeper) renew(r request) answer {
 // a request. One renewal is made at a time, so that is the second of those that end after
 // it. Only deadlines that come later count: an answer may repeat what was proved before.
 func (k *keeper) confirmed(within time.Duration, last lease.Deadlines) answer {
-	late, free := k.clock.At(k.clock.Now() + lease.Instant(confirmedWithin(within, time.Duration(last.End-k.clock.Now()))))
+	late, free := k.clock.At(k.clock.Now() + confirmedWithin(within, last.End-k.clock.Now()))
 	defer free()
 	for renewals := 0; ; {
 		k.mu.Lock()
