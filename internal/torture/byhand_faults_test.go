@@ -65,6 +65,20 @@ func revoked(h *byHand) {
 	}
 }
 
+// documented: the example in the document works as it is printed.
+func documented(h *byHand) {
+	text, err := os.ReadFile("../../docs/by-hand.md")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(text), "```sh\n")
+	script, _, _ = strings.Cut(script, "```")
+	code, out, said := h.command("sh", "-ec", `PATH=${SIMBA%/*}:$PATH; `+script)
+	if code != 0 || !strings.Contains(out, "deploying, with token ") {
+		h.t.Errorf("it ended with %d: %s%s", code, out, said)
+	}
+}
+
 // nobodyReads: acquire writes to a pipe that is full.
 func nobodyReads(h *byHand) {
 	fifo := filepath.Join(h.dir, "pipe")

@@ -137,7 +137,7 @@ func handsOn(t *testing.T, store func(t *testing.T) (url string)) {
 	for name, do := range map[string]func(h *byHand){
 		"steps": steps, "expiry": expiry, "pipeline": pipeline, "watched": watchedProcess,
 		"frozen": frozen, "keeper killed": keeperKilled, "out of reach": outOfReach, "revoked": revoked,
-		"nobody reads": nobodyReads,
+		"nobody reads": nobodyReads, "documented": documented,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
