@@ -14,6 +14,7 @@ import (
 // work is what happens while the mutex is held. It returns when nothing of the
 // job is left, since the mutex is released then.
 func (r *runner) work(ctx context.Context, h *lease.Holder) error {
+	r.timing.reach(atAcquired)
 	r.line.erase()
 	if err := r.endPrevious(ctx, h); err != nil {
 		return err

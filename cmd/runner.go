@@ -185,10 +185,7 @@ func (r *runner) once(ctx context.Context) error {
 }
 
 func (r *runner) observe(e lease.Event) {
-	switch {
-	case e.Kind == lease.EventAcquired:
-		r.timing.reach(atAcquired)
-	case e.Kind == lease.EventWaiting && r.isAncestor(e.Owner):
+	if e.Kind == lease.EventWaiting && r.isAncestor(e.Owner) {
 		r.giveUp(r.busyByAncestor(e.Owner, e.Info))
 	}
 	r.news.observe(e)

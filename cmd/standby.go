@@ -184,6 +184,7 @@ func (r *runner) awaitReady(ctx context.Context, pid int) error {
 
 // lead is what happens while the mutex is held: the command knows that it leads.
 func (r *runner) lead(ctx context.Context, h *lease.Holder) error {
+	r.timing.reach(atAcquired)
 	if err := r.endPrevious(ctx, h); err != nil {
 		return err
 	}
