@@ -124,7 +124,8 @@ func (r *runner) standBy(ctx context.Context, cfg lease.Config) error {
 	switch {
 	case failed:
 		return err
-	case r.status.Known && r.status.Stopped && !r.status.GuardDied:
+	case r.status.Known && r.status.Stopped && !(r.status.GuardDied && r.status.Signal == syscall.SIGKILL):
+		// Also if the guard was given up for dead after it had done so.
 		r.log.Error("the command could not be told in time that ownership was lost, and was stopped", keyStatus, int(exitLost))
 		return &ended{code: exitLost}
 	}
